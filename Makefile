@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 INSTALL ?= $(PY) -m pip install $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu)
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench bench-claims lint format tensorboard data tables figures clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results networks bench bench-claims lint format tensorboard data tables figures clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ tables: $(STAMP) ## The papers' tables, measured, out of the records: results/ta
 
 figures: $(STAMP) ## Draw the papers' figures, out of records and logs: results/figures.
 	$(PY) -m capsexp figures
+
+networks: $(STAMP) ## Keep the best network of each row, out of LOGS (logs), in half precision: results/networks.
+	$(PY) scripts/keep_networks.py $(LOGS)
 
 test: $(STAMP) ## The fast tests.
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal

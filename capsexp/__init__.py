@@ -41,18 +41,22 @@ def load(
     It knows its `classes`, the `size` of its images, and makes them of any picture: `preprocess`.
 
     Args:
-        path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a checkpoint, or the name of a
-            network that comes with the package, such as "sample": `capsexp/weights/README.md` lists them.
+        path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a checkpoint, or a name: "sample" and
+            others in the package (`capsexp/weights/README.md`), of a table's row "huang_table4:DA-CapsNet COIL-20".
         device: of the network.
         config_dir: the folder of configuration files of one's own with which it was trained (--config-dir).
         invert: `preprocess` makes negatives, of ink on paper for a network that was trained on white digits on black.
 
-    Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one, and for a name of none.
+    Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one, and for a name of none, of a
+    row with the command that trains it. Warns of a row's network that is of a shorter training than the source's.
     """
+    import warnings
+
     from capsexp.config import searchpath
     from capsexp.evaluate.classifier import Classifier
-    from capsexp.run.restore import restore  # imports Hydra and Lightning, which nothing else of a library needs
+    from capsexp.results import networks  # imports Hydra and Lightning, which nothing else of a library needs
+    from capsexp.run.restore import restore
 
     if config_dir is not None:
         searchpath.use(str(config_dir))
-    return Classifier(restore(Path(path), device), invert)
+    return Classifier(restore(networks.find(path, warnings.warn), device), invert)

@@ -1,15 +1,14 @@
 """Evaluates a trained network on test images: `capsexp evaluate logs/RUN data.path=photos --output=numbers.json`.
 
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
-the beginning of its key, or a network in the package, such as `sample`. By default the test images are the run's own;
-data=NAME is another data set, with images of the same size, channels and classes. KEY=VALUE also sets data.root,
-data.path, data.download, budget.test_images (the first so many; null: all), trainer.accelerator, trainer.precision,
-trainer.eval_batch_size.
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
+beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`. By
+default the test images are the run's own, and the result is compared with the training's; data=NAME is another data
+set, with images of the same size, channels and classes. KEY=VALUE also sets data.root, data.path, data.download,
+budget.test_images (the first so many; null: all), trainer.accelerator, trainer.precision, trainer.eval_batch_size.
 """
 
 import json
 import sys
-from pathlib import Path
 
 from capsexp.cli import Parser, check_new, folder
 from capsexp.files import write_output
@@ -24,11 +23,12 @@ def main(arguments: list[str] | None = None) -> None:
     check_new(options.output)
     from capsexp.evaluate.evaluation import evaluate  # torch takes seconds to import: after the checks
     from capsexp.evaluate.output import print_evaluation, to_json
+    from capsexp.results import networks
     from capsexp.run.plan import forbid_tf32
     from capsexp.run.restore import restore
 
     forbid_tf32()
-    restored = restore(Path(options.names[0]), None, options.overrides)
+    restored = restore(networks.find(options.names[0]), None, options.overrides)
     evaluation = evaluate(restored, lambda line: print(line, file=sys.stderr))
     print_evaluation(restored, evaluation)
     if options.output:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from capsexp import Log
@@ -35,6 +36,7 @@ class Evaluation:
     confusion: pd.DataFrame | None  # [J, J], by true class (rows) and prediction (columns); None for sets of classes
     classes: pd.DataFrame  # [J, 4]: precision, recall, f1 in percent, NaN where undefined; images of the class
     reconstruction: float | None = None  # the mean squared error, as the loss has it; None without a decoder
+    correct: NDArray[np.bool_] | None = None  # [N], for each image whether the prediction is exactly right
 
 
 def evaluate(restored: Restored, log: Log = print) -> Evaluation:
@@ -61,6 +63,7 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
         confusion=confusion_matrix(true, predicted, names) if threshold is None else None,
         classes=by_class(true, predicted, names),
         reconstruction=results.get("test_reconstruction"),
+        correct=(true == predicted).all(dim=1).numpy(),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from capsexp.evaluate.evaluation import Evaluation, most_confused
-from capsexp.run.records import of_images
+from capsexp.run.records import of_images, unpacked
 from capsexp.run.restore import Restored
 from capsexp.tables.table import Table
 from capsexp.tables.terminal import print_table
@@ -48,7 +48,8 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
         print(f"data files: {evaluation.note}")
     error = evaluation.reconstruction
     drawn = "" if error is None else f", squared error of a reconstruction {error:.4g}"
-    print(f"{right} {of_images(evaluation.accuracy, evaluation.images)}, loss {evaluation.loss:.4f}{drawn}\n")
+    print(f"{right} {of_images(evaluation.accuracy, evaluation.images)}, loss {evaluation.loss:.4f}{drawn}")
+    print(f"{against_training(restored, evaluation)}\n".lstrip())
     shown, title = evaluation.classes, "by class"
     if len(shown) > MANY:
         title = f"the ten worst of {len(shown)} classes (--output=FILE has all)"
@@ -60,6 +61,20 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
     _print_table(title, ["class", "precision %", "recall %", "F1 %", "images"], rows)
     if evaluation.confusion is not None:
         _print_confusion(evaluation.confusion)
+
+
+def against_training(restored: Restored, evaluation: Evaluation) -> str:
+    """Whether the training had the same images right after this epoch, or how many others and why; else nothing."""
+    planned, bits = restored.module.planned, restored.module.correct.get("last_accuracy")
+    if not bits or restored.config is not planned.config or evaluation.note != planned.note:
+        return ""  # without test images in the training, and for other images
+    others = int((unpacked(bits, evaluation.images) != evaluation.correct).sum())
+    why = ["weights in half precision"] * restored.halved
+    why += [f"trained in {planned.precision}"] * (restored.precision != planned.precision)
+    reason = ", ".join(why) or "another machine"
+    return (
+        f"{others:,} images otherwise than in its training: {reason}" if others else "image by image as in its training"
+    )
 
 
 def _print_confusion(confusion: pd.DataFrame) -> None:

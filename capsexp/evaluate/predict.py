@@ -4,8 +4,8 @@ Prints a line per file: the class with the highest score, the next best, and the
 are classified, and other files left out. Images of any size, grey or in colour, are brought to the network's size and
 channels as data=folder brings those that it is trained on.
 
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
-the beginning of its key, or a network in the package, such as `sample`.
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
+beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`.
 """
 
 import sys
@@ -25,12 +25,13 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     check_new(options.output)
     from capsexp.evaluate.evaluation import predictions  # torch takes seconds to import
+    from capsexp.results import networks
     from capsexp.run.plan import forbid_tf32
     from capsexp.run.restore import restore
     from capsexp.tables.files import csv_text
 
     forbid_tf32()
-    restored = restore(options.run, None)
+    restored = restore(networks.find(options.run), None)
     table = predictions(restored, options.files, lambda line: print(line, file=sys.stderr), options.invert)
     table["file"] = [printable(str(file)) for file in table["file"]]
     print(table.to_string(index=False, float_format="{:.4f}".format))

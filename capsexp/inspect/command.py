@@ -1,11 +1,11 @@
 """Draws what a trained network does with one image: `capsexp inspect logs/RUN 7 --output=seven.png`.
 
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
-the beginning of its key, or a network in the package, such as `sample`. IMAGE is the number of a test image, from 0,
-or an image file, which is brought to the network's size and channels. data=NAME takes IMAGE and the class names from
-another data set; data.root=DIR is the data folder, data.path that of your own images. The picture goes to
-inspect/IMAGE.png beside the checkpoint (of the sample: in the working folder). `capsexp.inspect.analysis.analyse` gives
-its numbers.
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
+beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`.
+IMAGE is the number of a test image, from 0, or an image file, which is brought to the network's size and channels.
+data=NAME takes IMAGE and the class names from another data set; data.root=DIR is the data folder, data.path that of
+your own images. The picture goes to inspect/IMAGE.png beside a run's checkpoint, else in the working folder.
+`capsexp.inspect.analysis.analyse` gives its numbers.
 
 The picture shows the class scores; the contribution of the child capsules to the predicted class, by position, by layer
 and routing iteration; the attention maps; and, for a network with a decoder, the reconstruction, and what changes in it
@@ -34,10 +34,13 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError(f"--output={options.output}: must be the name of a .png file")
     from capsexp.inspect.analysis import analyse, input_image  # torch takes seconds to import
     from capsexp.inspect.picture import picture
+    from capsexp.results import networks
+    from capsexp.run.plan import BEST, LAST
     from capsexp.run.restore import restore
 
-    restored = restore(Path(run), "cpu", options.overrides)
-    path = options.output or restored.folder / "inspect" / f"{Path(image).stem}.png"
+    restored = restore(networks.find(run), "cpu", options.overrides)
+    folder_of_run = restored.path.parent if restored.path.name in (BEST, LAST) else Path()
+    path = options.output or folder_of_run / "inspect" / f"{Path(image).stem}.png"
     if options.output or path.resolve() == Path(image).resolve():  # else it is in its own folder
         check_new(path)
     analysis = analyse(restored, input_image(restored, image))

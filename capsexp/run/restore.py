@@ -7,8 +7,6 @@ from the file.
 """
 
 import dataclasses
-import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,11 +24,9 @@ from capsexp.errors import DamagedError, InputError, printable
 from capsexp.nn.scores import Prediction
 from capsexp.run.build import build
 from capsexp.run.checkpoints import load
-from capsexp.run.keys import Json, key_in
+from capsexp.run.keys import Json
 from capsexp.run.module import FORMAT, CapsuleModule
 from capsexp.run.plan import BEST, LAST, Plan, find_device
-
-WEIGHTS = Path(__file__).parents[1] / "weights"  # trained networks that come with the package
 
 #: Keys of `data` that are never read from a checkpoint.
 _LOCAL_DATA = ("root", "download", "versions", "path", "class_names")
@@ -41,14 +37,13 @@ _OF_OWN = ("labels", "columns", "group", "reader")
 #: Keys of `trainer` that stay as in the training unless they are overridden; so does `precision`.
 _TRAINED_WITH = ("eval_batch_size", "routing")
 
-#: Keys that can be overridden beside a checkpoint; with data=…, also all that begin with data.
-_OVERRIDABLE = re.compile(
-    r"data(\.root|\.path|\.labels|\.columns|\.group|\.reader\.(invert|max_pixels)|\.download|\.versions(\..+)?)?|"
-    r"budget\.test_images|"
-    r"trainer(\.accelerator|\.precision|\.eval_batch_size|\.routing|\.threads)?"
+#: Keys that can be overridden beside a checkpoint; with data=NAME, also all others of data.
+_OVERRIDABLE = (
+    *("data", "data.root", "data.path", "data.labels", "data.columns", "data.group", "data.reader.invert"),
+    *("data.reader.max_pixels", "data.download", "data.versions", "budget.test_images", "trainer"),
+    *(f"trainer.{key}" for key in ("accelerator", "precision", "eval_batch_size", "routing", "threads")),
 )
 
-LOGS = Path("logs")  # paths.logs where nothing else is typed
 _REMEDY = "; delete it if it was one: rerun=true on its run makes it again"  # a file that is no checkpoint, or damaged
 
 _MAX_LAYERS = 100  # of a network; to build more takes for ever
@@ -77,11 +72,7 @@ class Restored:
     config: Config  # with this machine's data folder, and the overrides
     precision: str  # to compute in: that of the training, unless overridden
     module: CapsuleModule  # in evaluation mode, with the weights and the history
-
-    @property
-    def folder(self) -> Path:
-        """For what is made of the network: beside its checkpoint; the working folder, of one that is in the package."""
-        return Path() if self.path.parent == WEIGHTS else self.path.parent
+    halved: bool = False  # the weights are stored in half precision
 
     def __call__(self, pixels: Tensor) -> Prediction:
         """Pixels between 0 and 1, [B, channels, H, W], on the module's device -> scores and class capsules."""
@@ -98,7 +89,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     """A run's network from its checkpoint, or from its folder: best.ckpt, else last.ckpt.
 
     Args:
-        path: of either, or the name of a network in WEIGHTS.
+        path: of either; `capsexp.results.networks.find` makes one of a name.
         device: of the network; None: that of `trainer.accelerator`.
         overrides: of the configuration, as on the command line: the data, budget.test_images, and where and how to
             compute.
@@ -106,12 +97,19 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     Raises InputError with one line for a file that isn't a checkpoint of this capsexp, or a damaged one, and for what
     can't be overridden.
     """
-    path = _find(path)
+    if path.is_dir() and not checkpoint_in(path):
+        raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")
+    path = checkpoint_in(path) or path
     try:
         checkpoint = load(path)
     except DamagedError as error:
         raise InputError(f"{error}{_REMEDY if path.exists() else ''}") from None
-    header = _header(path, checkpoint)
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+        raise InputError(f"{path}: not a checkpoint of capsexp{_REMEDY}")
+    if (number := _at(checkpoint, "capsexp.format")) != FORMAT:
+        raise InputError(f"{path}: of format {printable(str(number))}; this capsexp reads format {FORMAT}")
+    with _in_errors(f"{path}: damaged: ", _REMEDY):
+        header: Header = check_dataclass(Header, checkpoint["capsexp"])
     trained, config = _configurations(path, header, overrides)
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
@@ -124,6 +122,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         config=config,
         precision=precision,
         module=module.to(configured if device is None else device).eval(),
+        halved=any(value.dtype is torch.half for value in checkpoint["state_dict"].values()),
     )
 
 
@@ -136,13 +135,9 @@ def _configurations(path: Path, header: Header, overrides: Sequence[str]) -> tup
         _check_sizes(header.config)
     keys = [*map(typed_key, overrides)]
     for typed in keys:
-        if not (_OVERRIDABLE.fullmatch(typed) or ("data" in keys and typed.startswith("data."))):
-            raise InputError(
-                f"{typed}: is set by the checkpoint; what can be given is data=NAME, data.root, data.path, "
-                "data.labels, data.columns, data.group, data.reader.invert, data.reader.max_pixels, data.download, "
-                "data.versions, budget.test_images, trainer=NAME and its accelerator, precision, eval_batch_size, "
-                "routing, threads, and beside data=NAME its other keys"
-            )
+        if typed not in _OVERRIDABLE and not typed.startswith("data." if "data" in keys else "data.versions."):
+            given = f"{', '.join(_OVERRIDABLE)}, and beside data=NAME its other keys"
+            raise InputError(f"{typed}: is set by the checkpoint; what can be given is {given}")
     local = composed([*([] if "data" in keys else [f"data={header.config['data']['name']}"]), *overrides])
     if "path" in local["data"] and header.config["data"].get("class_names"):
         with _in_errors(unusable):
@@ -150,52 +145,12 @@ def _configurations(path: Path, header: Header, overrides: Sequence[str]) -> tup
     checked = check(local)
     with _in_errors(unusable):
         trained = _trained(header, local, keys)
-    config = _evaluated(trained, checked, keys)
-    return trained, config
+    return trained, _evaluated(trained, checked, keys)
 
 
-def _find(path: Path) -> Path:
-    """A checkpoint's path: its own, of a run's folder, of its record or curves, or of the beginning of its key."""
-    path = Path(os.path.expanduser(path))  # unchanged where there is no such user
-    packaged = {Path(file.stem): file for file in sorted(WEIGHTS.glob("*.ckpt"))}
-    if path in packaged and not path.exists():
-        return packaged[path]
-    if path.is_file() and path.suffix != ".json":
-        return path
-    folders = [path] if path.is_dir() else []
-    if key := key_in(path):
-        places = [path.parent.parent, LOGS, *filter(Path.is_dir, LOGS.glob("*"))]
-        named = (folder for place in places for folder in sorted(place.glob(f"*-{key}*")))
-        folders += dict.fromkeys(filter(Path.is_dir, named))
-    firsts = [next(filter(Path.exists, (folder / BEST, folder / LAST)), None) for folder in folders]
-    checkpoints = [first for first in firsts if first]
-    if (runs := len({*map(Path.resolve, checkpoints)})) > 1 and checkpoints[0].parent != path:
-        raise InputError(f"{path}: {runs} runs in {LOGS} have such a key; name the folder")
-    if checkpoints:
-        return checkpoints[0]
-    if key and (path.exists() or path.name == key):
-        raise InputError(f"{path}: no checkpoint of this run below {LOGS}; name its folder below paths.logs")
-    if path.is_dir():
-        raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")
-    if not path.exists() and path.name == str(path):
-        names = ", ".join(map(str, packaged))
-        raise InputError(f"{path}: no run or checkpoint here, and no network of the package, which has {names}")
-    return path
-
-
-def _header(path: Path, checkpoint: Any) -> Header:
-    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise InputError(f"{path}: not a checkpoint of capsexp{_REMEDY}")
-    if "capsexp" not in checkpoint:
-        raise InputError(
-            f"{path}: without a configuration: not of capsexp, or of an older one (rerun=true trains again)"
-        )
-    header = checkpoint["capsexp"]
-    if (number := _at(header, "format")) != FORMAT:
-        raise InputError(f"{path}: of format {printable(str(number))}; this capsexp reads format {FORMAT}")
-    with _in_errors(f"{path}: damaged: ", _REMEDY):
-        checked: Header = check_dataclass(Header, header)
-    return checked
+def checkpoint_in(folder: Path) -> Path | None:
+    """A run's best.ckpt, else its last.ckpt; None without both."""
+    return next(filter(Path.exists, (folder / BEST, folder / LAST)), None)
 
 
 def _check_sizes(node: Json) -> None:
@@ -262,6 +217,7 @@ def _module(path: Path, planned: Plan, checkpoint: Json) -> CapsuleModule:
         module = CapsuleModule(planned, build(planned.config))
         module.load_state_dict(state)
         module.history = check_value(checkpoint.get("history"), list[dict[str, Any]], "history")
+        module.correct = check_value(checkpoint.get("correct", {}), dict[str, str], "correct")
         if isinstance(trained := checkpoint.get("trained_images"), Tensor):
             module.trained_images = trained
         if stored := checkpoint.get("pixels"):

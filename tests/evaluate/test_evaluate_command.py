@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from support import Program, Trained, imports, process, refused
 
 from capsexp.evaluate import command, output
-from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix
+from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix, evaluate
 from capsexp.run.plan import plan
 from capsexp.run.restore import restore
 
@@ -26,6 +27,7 @@ def test_the_command_prints_and_writes_everything(
     assert "\ndata files: sample of 5,000 training and 1,000 test images\n" in printed
     assert "images by true class" in printed
     assert "most often confused" in printed
+    assert "in its training" not in printed  # of 50 images
     assert printed.endswith(f"wrote {output}\n")
     assert sum(map(sum, numbers["confusion"])) == numbers["images"] == 50
     assert numbers["run"] == folder.name
@@ -38,6 +40,17 @@ def test_sets_of_classes_have_no_confusion_matrix(trained_pairs: Trained, capsys
     assert "accuracy (exactly the right set of classes)" in printed
     assert "true class" not in printed
     assert "\n9 " in printed
+    assert "\nimage by image as in its training\n" in printed
+
+
+def test_what_differs_from_the_training_is_counted(trained: Trained) -> None:
+    restored = replace(restore(trained.folder), halved=True)
+    evaluation = evaluate(restored)
+    assert evaluation.correct is not None
+    assert output.against_training(restored, evaluation) == "image by image as in its training"
+    evaluation.correct[:3] ^= True
+    reason = "3 images otherwise than in its training: weights in half precision"
+    assert output.against_training(restored, evaluation) == reason
 
 
 def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:

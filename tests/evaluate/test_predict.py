@@ -58,7 +58,7 @@ def test_the_command_prints_and_writes_the_table(
     [
         ("", "the following arguments are required: RUN, FILE"),
         ("RUN", "the following arguments are required: FILE"),
-        ("nothing IMAGE", "nothing: no run or checkpoint here, and no network of the package, which has "),
+        ("nothing IMAGE", "nothing: no run here, no STUDY:ROW and no network of the package: "),
         ("RUN IMAGE missing.png", "missing.png: can't be read (No such file or directory)"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ import torch
 from support import Trained, put, raising
 
 from capsexp.errors import InputError
-from capsexp.evaluate.evaluation import evaluate
-from capsexp.inspect import command as inspect
 from capsexp.nn import LinearCapsules
-from capsexp.run import checkpoints, keys, records
-from capsexp.run.restore import WEIGHTS, restore
+from capsexp.run import checkpoints, keys
+from capsexp.run.restore import restore
 
 REMEDY = "; delete it if it was one: rerun=true on its run makes it again"
 
@@ -117,7 +114,7 @@ def test_another_data_set_is_taken_whole(trained: Trained, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("seed=1", "seed: is set by the checkpoint; what can be given is data=NAME, "),
+        ("seed=1", "seed: is set by the checkpoint; what can be given is data, data.root, "),
         ("model=da_capsnet", "model: is set by the checkpoint"),
         ("trainer.deterministic=true", "trainer.deterministic: is set by the checkpoint"),
         ("hydra.verbose=true", "hydra.verbose: is set by the checkpoint"),
@@ -148,37 +145,6 @@ def test_a_file_of_another_kind_and_a_truncated_one_are_one_line(trained: Traine
         assert refusal(tmp_path / "some.ckpt") == reason + REMEDY
 
 
-def test_a_run_is_found_by_what_its_last_lines_name(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its record, its curves and the beginning of its key lead to its folder."""
-    place = Path(trained.config.paths.logs).parent
-    monkeypatch.chdir(place)
-    record = Path("results", "runs", f"{trained.folder.name}.json")
-    (curves,) = Path("logs", "tensorboard").glob(f"*_{trained.record.key[:6]}")
-    for name in (record, place / record, curves, Path(trained.record.key[:5]), Path(trained.record.key)):
-        assert restore(name).path.resolve() == (trained.folder / checkpoints.BEST).resolve()
-    assert refusal(Path("0" * 8)) == "no checkpoint of this run below logs; name its folder below paths.logs"
-    monkeypatch.chdir("results")
-    assert restore(place / curves).path == trained.folder / checkpoints.BEST
-    assert refusal(place / record).startswith("no checkpoint of this run below logs")
-
-
-def test_the_beginning_of_two_keys_is_refused_and_one_run_in_two_places_is_not(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    key, logs = trained.record.key, Path("logs")
-    own, other = logs / f"capsnet-mnist_sample-{key}", logs / "sweep" / f"capsnet-mnist_sample-{key[:6]}{10 * '0'}"
-    for folder in (own, other):
-        shutil.copytree(trained.folder, folder)
-    (logs / "link").symlink_to(tmp_path / "logs")
-    (curves := logs / "tensorboard" / f"r3-s0_{key[:6]}").mkdir(parents=True)
-    for name in (Path(key[:4]), curves):
-        assert refusal(name) == "2 runs in logs have such a key; name the folder"
-    assert restore(Path(key)).folder == restore(own).folder == own
-    shutil.copytree(trained.folder, named := own.with_name(key[:4]))
-    assert restore(named).folder == named
-
-
 def test_a_path_without_a_checkpoint_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(tmp_path / "none.ckpt") == "no such checkpoint"
     assert refusal(Path("~nobody-of-this-name/none.ckpt")) == "no such checkpoint"
@@ -195,7 +161,7 @@ OTHER = "its weights are of another network than its configuration: "
 WEIGHT = "network.primary.convolution.weight"
 REFUSED = [
     (lambda node: node.pop("state_dict"), "not a checkpoint of capsexp"),
-    (lambda node: node.pop("capsexp"), "without a configuration: not of capsexp, or of an older one (rerun=true"),
+    (lambda node: node.pop("capsexp"), "of format None; this capsexp reads format 1"),
     (put("capsexp", 3), "of format None; this capsexp reads format 1"),
     (put("capsexp/format", "\x1b[2J\n"), r"of format \x1b[2J\n; this"),
     (lambda node: node["capsexp"].pop("epoch"), "damaged: epoch: missing"),
@@ -282,33 +248,3 @@ def test_paths_accepted_files_and_class_names_in_a_checkpoint_are_ignored_and_it
     assert config.data.download is False  # as conf/data/mnist_sample.yaml says
     assert list(config.data.versions) == ["packaged"]
     assert config.data.class_names == []
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in WEIGHTS.glob("*.ckpt")))
-def test_the_networks_of_the_package_are_those_of_their_records(name: str) -> None:
-    record, restored = (
-        records.parsed((WEIGHTS / f"{name}.json").read_bytes()),
-        restore(Path(name), overrides=["data=mnist_sample"]),
-    )
-    assert (WEIGHTS / f"{name}.ckpt").stat().st_size < 2e6
-    assert keys.key_of(restored.module.planned.identity) == record.key
-    assert restored.epoch == record.first_epoch_to_max
-    assert record.provenance["clean_tree"]
-    assert record.max_accuracy is not None
-    card = next(line for line in (WEIGHTS / "README.md").read_text().splitlines() if line.startswith(f"| `{name}` |"))
-    for said in (f"{record.max_accuracy:.2f} %", f"epoch {record.first_epoch_to_max} of", f"{record.parameters:,} "):
-        assert said in card
-    assert record.provenance["command"].removeprefix("python -m ") in card
-    expected = {"sample": 98.1, "efficient_capsnet_mnist": 99.4}[name]  # on the 1,000 test images of the sample
-    assert evaluate(restored).accuracy == pytest.approx(expected, abs=0.11)
-
-
-def test_the_package_has_a_trained_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    inspect.main(["sample", "7"])
-    assert "predicted 9, it is 9" in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "inspect").iterdir()) == ["7.png"]
-    (tmp_path / "sample").mkdir()  # a folder of that name comes first
-    assert refusal(Path("sample")).startswith("a folder without")
