@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pytorch_lightning import loggers
 from pytorch_lightning.loggers.logger import DummyLogger
-from support import TINY, Trained, composed_config, folders, interrupt_after, numbers, raising, refused, train
+from support import TINY, Trained, at, composed_config, folders, interrupt_after, raising, refused, train
 
 from capsexp.run import execute, keys
 from capsexp.run.loggers import display_name, final_scalars, hyperparameters, make_loggers, scalars
@@ -93,35 +93,30 @@ def test_loggers_are_no_part_of_a_run(logged: Trained) -> None:
     assert "logger" not in json.dumps(dataclasses.asdict(logged.record))
 
 
-def test_a_resumed_run_logs_its_later_epochs_in_a_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = composed_config(*TINY, *folders(tmp_path), "logger=csv")
-    folder = plan(config).folder
+def test_a_resumed_run_logs_its_later_epochs_in_a_new_file(
+    logged: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = at(logged.config, tmp_path)
     interrupt_after(2, config, monkeypatch)
-    assert set(in_csv(folder)["loss/train"]) == {1, 2}
+    assert set(in_csv(plan(config).folder)["loss/train"]) == {1, 2}
     record = execute.run(config)
-    assert in_csv(folder) == curves_of(record)
-    assert len(numbers(record)) == len(in_csv(folder)["loss/train"]) == 3
-    assert len([*folder.glob("version_*")]) == 2
+    assert in_csv(plan(config).folder) == curves_of(record)
+    assert len(record.epochs) == len(in_csv(plan(config).folder)["loss/train"]) == 3
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("logger=wandb",), "logger=wandb: Requirement 'wandb"),
-        (("logger=mlflow",), "logger=mlflow: Requirement 'mlflow"),
-        (("logger=csv", "+logger.csv.other=1"), "logger=csv: CSVLogger.__init__() got an unexpected keyword argument"),
+        ("logger=wandb", "logger=wandb: Requirement 'wandb"),
+        ("logger=mlflow", "logger=mlflow: Requirement 'mlflow"),
+        ("logger=csv +logger.csv.other=1", "logger=csv: CSVLogger.__init__() got an unexpected keyword argument"),
     ],
 )
-def test_a_missing_package_and_a_wrong_option_are_one_line(words: tuple[str, ...], line: str, tmp_path: Path) -> None:
-    if find_spec(words[0].removeprefix("logger=")) and len(words) == 1:
+def test_a_missing_package_and_a_wrong_option_are_one_line(words: str, line: str, tmp_path: Path) -> None:
+    if (name := words.removeprefix("logger=")) in ("wandb", "mlflow") and find_spec(name):
         pytest.skip("it is installed")
-    planned = plan(composed_config(*TINY, *folders(tmp_path), *words))
+    planned = plan(composed_config(*TINY, *folders(tmp_path), *words.split()))
     assert refused(make_loggers, planned).startswith(line)
-
-
-@pytest.mark.parametrize("word", ["logger.csv._target_=os.system", "~logger.csv._target_"])
-def test_a_class_that_no_file_names_is_refused(word: str) -> None:
-    assert "no file of conf/logger names this class" in refused(composed_config, "logger=csv", *word.split())
 
 
 @pytest.mark.slow
@@ -148,12 +143,8 @@ def test_wandb_and_mlflow_have_a_run_for_each_run(tmp_path: Path, monkeypatch: p
 def test_runs_are_compared_by_the_names_of_choices_and_the_numbers_of_sweeps() -> None:
     words = "model=capsnet data=mnist_sample attention=cbam budget.epochs=3 optim.lr=0.01 routing.iterations=2 seed=7"
     planned = plan(composed_config(*words.split(), "trainer=cpu", "trainer.precision=float32"))
-    shown = {
-        **{"data": "mnist_sample", "model": "capsnet", "attention": "cbam", "loss": "margin", "reconstruction": False},
-        **{"routing": "dynamic", "routing.iterations": 2, "model.width": 1.0, "model.kernel": 9},
-        **{"optim.name": "adam", "optim.lr": 0.01, "optim.batch_size": 128, "epochs": 3, "budget": "paper"},
-        **{"precision": "float32", "protocol": "paper", "seed": 7},
-    }
+    shown = {"data": "mnist_sample", "model": "capsnet", "attention": "cbam", "reconstruction": False, "optim.lr": 0.01}
+    shown |= {"routing": "dynamic", "routing.iterations": 2, "model.width": 1.0, "epochs": 3, "precision": "float32"}
     assert hyperparameters(planned).items() >= shown.items()
 
 

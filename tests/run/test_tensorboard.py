@@ -10,27 +10,25 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import TINY, Trained, composed_config, copy_of, raising, refused, train
+from support import Trained, composed_config, copy_of, raising, refused, train
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.context import RequestContext
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch import nn
 
-from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.routing.observe import observe
-from capsexp.run import checkpoints, tensorboard
+from capsexp.run import tensorboard
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import LAST, Plan, plan
+from capsexp.run.restore import restore
 from capsexp.run.tensorboard import event_folders, folder_of, has_pictures
 
 OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
-TINY_RUN = (*TINY, *OPTIONS)
 CURVES = {
     *(f"{quantity}/{split}" for quantity in ("loss", "accuracy", "seconds") for split in ("train", "test")),
     *("reconstruction/test", "optimizer/learning_rate", "seconds/epoch", "peak_memory_mb/host"),
@@ -56,15 +54,6 @@ def events(trained: Trained) -> EventAccumulator:
     return read(folder_of(plan(trained.config)))
 
 
-def last_network(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
-    """The network after the last epoch, the test images and their labels."""
-    module = CapsuleModule(plan(config), build(config)).eval()
-    module.load_state_dict(checkpoints.load(plan(config).folder / LAST)["state_dict"])
-    images = source.load(config.data)
-    count = config.budget.test_images
-    return module, images.test_images[:count] / 255, images.test_labels[:count]
-
-
 def test_the_curves_are_the_records(trained: Trained, events: EventAccumulator) -> None:
     record = trained.record
     curves = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
@@ -84,16 +73,16 @@ def test_the_curves_are_the_records(trained: Trained, events: EventAccumulator) 
 
 
 def test_reconstructions_are_below_one_test_image_of_each_class(trained: Trained, events: EventAccumulator) -> None:
-    module, test, labels = last_network(trained.config)
-    chosen = [labels.tolist().index(label) for label in range(10)]
-    pixels = test[chosen]
+    images = source.load(trained.config.data)
+    chosen = [images.test_labels[:200].tolist().index(label) for label in range(10)]
+    restored, pixels = restore(trained.folder / LAST), images.test_images[chosen] / 255
     with torch.no_grad():
-        drawn = module.decoder(module(pixels).poses, labels[chosen])  # type: ignore[misc]
+        drawn = restored.module.decoder(restored(pixels).poses, torch.arange(10))  # type: ignore[misc]
     wanted = torch.cat([torch.cat(list(pixels), dim=2), torch.cat(list(drawn), dim=2)], dim=1)[0]
     for event in events.Images("reconstructions"):
         picture = np.asarray(Image.open(io.BytesIO(event.encoded_image_string)))[:, :, 0]
         assert picture.shape == (2 * 28, 10 * 28)
-        assert (picture[:28] == (255 * torch.cat(list(pixels), dim=2)[0]).round().numpy()).all()
+        assert (picture[:28] == (255 * wanted[:28]).round().numpy()).all()
     assert np.abs(picture / 255 - wanted.numpy()).max() < 0.005
 
 
@@ -106,52 +95,33 @@ def test_event_files_are_found_by_the_key(trained: Trained) -> None:
 def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> None:
     """Through the code behind TensorBoard's page."""
     copy_of(trained, tmp_path)
-    other = train(tmp_path, *OPTIONS, "routing.iterations=3", "attention=none")
-    context, experiment = hparams_page(tmp_path)
-    infos = {info.name: info for info in experiment.hparam_infos}
-    # What differs comes first, which is what the page shows unasked.
-    assert [info.name for info in experiment.hparam_infos if info.differs] == [*infos][:2]
-    assert [*infos][:2] == ["attention", "routing.iterations"]
-    assert {"model", "data", "optim.lr", "optim.batch_size", "model.width", "seed", "protocol"} <= set(infos)
-    assert {value.string_value for value in infos["routing.iterations"].domain_discrete.values} == {"2", "3"}
-    # The page shows five metrics unasked.
-    metrics = [metric.name.tag for metric in experiment.metric_infos]
-    assert metrics[:5] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
-    small = "mnist_sample width=0.04 3 epochs 256 train images"
-    names = {"cbam r2": trained.record, "r3": other.record}
-    groups = rows_of_the_page(context, experiment)
-    assert len(groups) == len(names)
-    for name, record in names.items():
-        group = groups[f"{name} reconstruction s0 · capsnet {small} · {record.key[:6]}"]
-        assert group.hparams["routing.iterations"].string_value == str(record.config["routing"]["iterations"])
-        assert group.hparams["attention"].string_value == ("cbam" if record.config["attention"]["cbam"] else "none")
-        values = {value.name.tag: value.value for value in group.metric_values}
-        assert values["accuracy/test"] == pytest.approx(record.last_accuracy)
-        assert values["maximum/accuracy"] == pytest.approx(record.max_accuracy)
-        assert values["maximum/first_epoch_to_max"] == record.first_epoch_to_max
-        assert group.sessions[0].status == api_pb2.STATUS_SUCCESS
-
-
-def hparams_page(place: Path) -> tuple[Any, Any]:
-    """What the HParams page knows of all runs below a folder."""
-    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(place / "logs"))
+    other = train(tmp_path, *OPTIONS, "routing.iterations=3", "attention=none").record
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "logs"))
     multiplexer.Reload()
-    provider = data_provider.MultiplexerDataProvider(multiplexer, str(place))
+    provider, page = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path)), RequestContext()
     context = backend_context.Context(SimpleNamespace(data_provider=provider))
-    request = RequestContext()
-    content = context.hparams_metadata(request, "")
-    return context, context.experiment_from_metadata(request, "", True, content, None)
-
-
-def rows_of_the_page(context: Any, experiment: Any) -> dict[str, Any]:
-    """The lines of the HParams table."""
+    experiment = context.experiment_from_metadata(page, "", True, context.hparams_metadata(page, ""), None)
+    # What differs comes first, which is what the page shows unasked, as five metrics.
+    infos = {info.name: info for info in experiment.hparam_infos}
+    assert [*infos][:2] == [name for name in infos if infos[name].differs] == ["attention", "routing.iterations"]
+    assert {value.string_value for value in infos["routing.iterations"].domain_discrete.values} == {"2", "3"}
+    metrics = [metric.name for metric in experiment.metric_infos]
+    shown = ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
+    assert [metric.tag for metric in metrics][:5] == shown
     request = api_pb2.ListSessionGroupsRequest(
         allowed_statuses=list(api_pb2.Status.values()),
         slice_size=100,
-        col_params=[api_pb2.ColParams(metric=metric.name) for metric in experiment.metric_infos],
+        col_params=[api_pb2.ColParams(metric=metric) for metric in metrics],
     )
-    handler = list_session_groups.Handler(RequestContext(), context, "", request)
-    return {group.name: group for group in handler.run().session_groups}
+    rows = {row.name: row for row in list_session_groups.Handler(page, context, "", request).run().session_groups}
+    assert len(rows) == 2
+    small = "mnist_sample width=0.04 3 epochs 256 train images"
+    for name, record in (("cbam r2", trained.record), ("r3", other)):
+        row = rows[f"{name} reconstruction s0 · capsnet {small} · {record.key[:6]}"]
+        assert row.hparams["routing.iterations"].string_value == str(record.config["routing"]["iterations"])
+        values = {value.name.tag: value.value for value in row.metric_values}
+        assert values["maximum/accuracy"] == pytest.approx(record.max_accuracy)
+        assert row.sessions[0].status == api_pb2.STATUS_SUCCESS
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
@@ -172,14 +142,10 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
         run(config)
     folder = folder_of(plan(config))
     assert steps(read(folder))["accuracy/test"] == list(range(1, epochs + 2))
-    record = run(config)
-    events = read(folder)
-    found = steps(events)
-    assert set(found) == CURVES | SINGLES | {"reconstructions"}
-    assert all(each == [1, 2, 3] for tag, each in found.items() if tag not in SINGLES)
-    assert [event.value for event in events.Scalars("accuracy/test")] == pytest.approx(
-        [row["test_accuracy"] for row in record.epochs]
-    )
+    record, events = run(config), read(folder)
+    in_each, in_one = CURVES | {"reconstructions"}, {tag: [record.first_epoch_to_max] for tag in SINGLES}
+    assert steps(events) == {tag: [1, 2, 3] for tag in in_each} | in_one
+    assert [event.value for event in events.Scalars("accuracy/test")] == pytest.approx(record.accuracies)
     assert len(list(folder.glob("events*"))) == (2 if epochs else 1)
     assert len(events.Tensors("_hparams_/session_start_info")) == 1
 
@@ -197,40 +163,19 @@ def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(
     assert events.Tags()["images"] == []
 
 
-def noise(*words: str) -> tuple[CapsuleModule, nn.Module, torch.Tensor, torch.Tensor]:
-    """A network with a decoder, and ten images of noise, which no image format can make smaller, with their labels."""
-    config = composed_config(*words, "reconstruction.enabled=true")
-    module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config))
-    assert module.decoder is not None
-    return (
-        module,
-        module.decoder,
-        torch.rand(10, config.data.channels, config.data.size, config.data.size),
-        torch.arange(10),
-    )
-
-
-def test_pictures_leave_the_modes_and_cost_single_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    def counting(module: CapsuleModule, pixels: torch.Tensor) -> Any:
-        images.append(len(pixels))
-        return observe(module, pixels)
-
-    images: list[int] = []
-    monkeypatch.setattr(tensorboard, "observe", counting)
-    module, decoder, pixels, labels = noise(*TINY_RUN)
-    module.train()
-    tensorboard.reconstructions(module, decoder, pixels, labels)
-    assert images == [1] * 10
+def test_pictures_leave_the_modes_cost_single_images_and_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten images of noise, which no image format can make smaller, in a run of 350 epochs."""
+    images = list[torch.Tensor]()
+    monkeypatch.setattr(tensorboard, "observe", lambda module, image: images.append(image) or observe(module, image))
+    config = composed_config("model=capsnet", "data=cifar10", "budget.width=0.07", "reconstruction.enabled=true")
+    module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).train()
+    drawn = tensorboard.reconstructions(module, module.decoder, torch.rand(10, 3, 32, 32), torch.arange(10))
+    assert [len(image) for image in images] == [1] * 10
     assert all(part.training for part in module.modules())
     assert not module.network._forward_hooks
-
-
-def test_files_of_350_epochs_stay_small_and_the_last_epoch_has_pictures() -> None:
-    drawn = tensorboard.reconstructions(*noise("model=capsnet", "data=cifar10", "budget.width=0.07"))
     size = len(tensorboard.image_summary("reconstructions", drawn, dataformats="CHW").SerializeToString())
     assert size * sum(has_pictures(number, 350) for number in range(1, 351)) < 5_000_000
-    assert all(has_pictures(number, 250) for number in range(1, 11))
-    assert [number for number in range(11, 64) if has_pictures(number, 63)] == [20, 30, 40, 50, 60, 63]
+    assert [number for number in range(1, 64) if has_pictures(number, 63)] == [*range(1, 11), 20, 30, 40, 50, 60, 63]
 
 
 def test_a_folder_that_is_a_link_is_left_alone(tiny: tuple[str, ...], tmp_path: Path) -> None:
