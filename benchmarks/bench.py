@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser, exit_with
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.data.loader import Batch
@@ -340,4 +340,4 @@ def _draw(name: str, measured: list[Timings], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    end_with(main)
+    exit_with(main)

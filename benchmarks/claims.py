@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser, exit_with
 from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.errors import InputError
@@ -92,4 +92,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    end_with(main)
+    exit_with(main)

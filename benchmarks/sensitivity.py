@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 from unittest.mock import patch
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser, exit_with
 from capsexp.errors import plural
 from capsexp.results import runs, statistics, steps
 from capsexp.results.claims import MeasuredClaim
@@ -89,4 +89,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    end_with(main)
+    exit_with(main)

@@ -15,9 +15,9 @@ from hydra._internal import utils as hydra_utils
 from hydra.core.utils import env_override
 from hydra.types import RunMode
 
-from capsexp.cli import add_launcher_options, end_with, handle_signals, interrupt_all, launcher_words, wrong_option
+from capsexp.cli import add_launcher_options, exit_with, handle_signals, interrupt_all, launcher_words, wrong_option
 from capsexp.config import compose
-from capsexp.config.checks import nearest
+from capsexp.config.checks import unknown_name
 from capsexp.errors import DONE, CapsexpError, InputError
 from capsexp.reproduce import sweep
 
@@ -40,8 +40,8 @@ def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     if place := _place_of_command(sys.argv):
         module = import_module(COMMANDS[sys.argv.pop(place)])
-        end_with(module.main, getattr(module, "RESUME", ""))
-    end_with(_run, RESUME)
+        exit_with(module.main, getattr(module, "RESUME", ""))
+    exit_with(_run, RESUME)
 
 
 def _place_of_command(words: list[str]) -> int | None:
@@ -73,7 +73,7 @@ def _run(words: list[str]) -> int:
         command = options.overrides[0]
         if command in COMMANDS:
             raise InputError(f"{command}: a command stands first: capsexp {command} …")
-        raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
+        raise unknown_name(command, "command", COMMANDS)
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     if options.cfg or options.info or options.help or options.hydra_help or options.shell_completion:
         return _show(words, options)

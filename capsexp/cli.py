@@ -33,7 +33,7 @@ from capsexp.errors import (
 )
 
 
-def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoReturn:
+def exit_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoReturn:
     """Runs `main` on the command line's arguments and exits: 0 done, 1 failed, 2 wrong input, 130 interrupted.
 
     Args:
@@ -64,7 +64,7 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
-        code = INTERRUPTED if is_interruption(error) else report(error, words, resume).exit_code
+        code = INTERRUPTED if is_interruption(error) else print_error(error, words, resume).exit_code
     if code == INTERRUPTED:
         print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
     for number in (signal.SIGINT, signal.SIGTERM):  # nothing is left to interrupt but Python's own end
@@ -94,7 +94,7 @@ def _without_search_path(words: list[str]) -> list[str]:
     return rest
 
 
-def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
+def print_error(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
     """Prints an error as one line, after a traceback if requested or for a bug; returns it as one of ours.
 
     `words` are the overrides of the configuration: the nearest names to a wrong one depend on the others.
@@ -182,14 +182,10 @@ def folder(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def check_new(*files: Path | None, own: str = "") -> None:
-    """Raises InputError for a folder, and for a file that exists: a command overwrites nobody's.
-
-    Args:
-        own: what files begin with that the command has written, and writes again.
-    """
+def check_new(*files: Path | None) -> None:
+    """Raises InputError for a folder, and for a file that exists: a command overwrites nobody's."""
     for path in files:
-        if path and (path.is_dir() or (path.is_file() and not (own and path.read_bytes().startswith(own.encode())))):
+        if path and (path.is_dir() or path.is_file()):
             raise InputError(f"{path}: exists already; --output=FILE must be a new file")
 
 

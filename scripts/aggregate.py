@@ -5,8 +5,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # of a clone whose environment isn't made: capsexp says so
 
-from capsexp.cli import end_with
+from capsexp.cli import exit_with
 from capsexp.tables.command import main
 
 if __name__ == "__main__":
-    end_with(main)
+    exit_with(main)

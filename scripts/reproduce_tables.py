@@ -5,8 +5,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # of a clone whose environment isn't made: capsexp says so
 
-from capsexp.cli import end_with
+from capsexp.cli import exit_with
 from capsexp.reproduce.command import RESUME, main
 
 if __name__ == "__main__":
-    end_with(main, RESUME)
+    exit_with(main, RESUME)

@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 from support import Program, process, raising
 
-from capsexp.cli import Parser, end_with, print_line
+from capsexp.cli import Parser, exit_with, print_line
 from capsexp.config.compose import composed
 from capsexp.errors import InputError, RunError, TrainingError
 
@@ -64,7 +64,7 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with pytest.raises(SystemExit) as ended:
-        end_with(main, resume="try again")
+        exit_with(main, resume="try again")
     for number, handler in handlers.items():
         signal.signal(number, handler)
     return ended.value.code, capsys.readouterr().err.splitlines()
@@ -105,8 +105,8 @@ def test_exit_codes(
 
 
 def test_ctrl_c_after_the_last_line_is_quiet() -> None:
-    code = "import atexit, os; from capsexp.cli import end_with; atexit.register(os.kill, os.getpid(), 2); "
-    ended = process("-c", code + "end_with(lambda words: print('done'))")
+    code = "import atexit, os; from capsexp.cli import exit_with; atexit.register(os.kill, os.getpid(), 2); "
+    ended = process("-c", code + "exit_with(lambda words: print('done'))")
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "done\n", "")
 
 
@@ -208,7 +208,7 @@ def test_what_a_terminals_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="latin-1"))
     monkeypatch.setattr(sys, "argv", ["capsexp"])
     with pytest.raises(SystemExit):
-        end_with(lambda words: print("−1"))
+        exit_with(lambda words: print("−1"))
     assert printed.getvalue() == rb"\u22121" + b"\n"
 
 

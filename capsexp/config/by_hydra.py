@@ -22,6 +22,6 @@ def by_hydra(overrides: Sequence[str], own_part: bool = False) -> DictConfig:
         GlobalHydra.instance().hydra = running  # Hydra's context has put another instance in place of the first
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def to_containers(config: DictConfig) -> dict[str, Any]:
     """A configuration, resolved, as dictionaries and lists."""
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))

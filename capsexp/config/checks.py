@@ -100,7 +100,7 @@ def typed_key(word: str) -> str:
     return word.partition("=")[0].lstrip("+~")
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` with the most similar name in small letters, else one that begins so, or nothing."""
     written = {name.lower(): name for name in names}
     similar = difflib.get_close_matches(name.lower(), list(written), n=1, cutoff=0.6)
@@ -108,12 +108,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {written[similar[0]]}?" if similar else ""
 
 
+def unknown_name(name: str, what: str, names: Iterable[str]) -> InputError:
+    """The error for a name of nothing that is there."""
+    return InputError(f"{name}: no such {what}{did_you_mean(name, names)} (there are {', '.join(names)})")
+
+
 def unknown_key(key: str, allowed: Iterable[str], where: str) -> InputError:
     """The error for a key that `where` does not have."""
     names = sorted(allowed)
     prefix = f"{where}." if where else ""
     whole = f"{where or 'the configuration'} has {', '.join(names) or 'none'}"
-    hint = f"; here it is {_OF_LIGHTNING[key]}" if key in _OF_LIGHTNING else nearest(key, names)
+    hint = f"; here it is {_OF_LIGHTNING[key]}" if key in _OF_LIGHTNING else did_you_mean(key, names)
     return InputError(f"{prefix}{key}: no such key{hint} ({whole})")
 
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from capsexp.config import searchpath
-from capsexp.config.by_hydra import by_hydra, plain
+from capsexp.config.by_hydra import by_hydra, to_containers
 from capsexp.config.errors import explained
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, printable, raise_interruption
@@ -117,11 +117,11 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word in overrides if _parsed(word) not in values}
         # A group that several words speak of is composed by Hydra.
         alone = [word for word, group in groups.items() if [*groups.values()].count(group) == 1]
-        nodes = {groups[word]: _node_of(_parsed(word)) for word in alone}
+        nodes = {groups[word]: _group_node(_parsed(word)) for word in alone}
         rest = tuple(word for word, group in groups.items() if nodes.get(group) is None)
         if any(map(_is_from_outside, rest)):  # such a file may set keys of any group: Hydra knows which value counts
             rest, nodes = tuple(groups), {}
-        config = pickle.loads(_chosen(searchpath.folders(), rest))
+        config = pickle.loads(_cached(searchpath.folders(), rest))
         config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
         try:
             for value in values:
@@ -129,19 +129,19 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         except OmegaConfBaseException as error:
             raise_interruption(error)
             config = by_hydra(overrides)  # raises an error that names the key
-        return plain(config)
+        return to_containers(config)
     except Exception as error:
         raise_interruption(error)
         raise explained(error, overrides) from error
 
 
-def _node_of(word: Override | None) -> bytes | None:
+def _group_node(word: Override | None) -> bytes | None:
     """What a choice sets, pickled; None for a word that is no choice, or one that can change other groups."""
     if word is None or not _is_single(word) or word.key_or_group in SEVERAL:
         return None
     group, name = word.key_or_group, word.value()
     known = (CONF / group).is_dir() and isinstance(name, str) and name in searchpath.choices(group)
-    return _node(searchpath.folders(), group, str(name)) if known else None
+    return _file_node(searchpath.folders(), group, str(name)) if known else None
 
 
 def _is_from_outside(word: str) -> bool:
@@ -152,7 +152,7 @@ def _is_from_outside(word: str) -> bool:
 
 
 @cache
-def _node(folders: tuple[Path, ...], group: str, name: str) -> bytes | None:
+def _file_node(folders: tuple[Path, ...], group: str, name: str) -> bytes | None:
     path = searchpath.choices(group)[name]
     if "@package" in path.read_text(encoding="utf-8"):
         return None
@@ -161,7 +161,7 @@ def _node(folders: tuple[Path, ...], group: str, name: str) -> bytes | None:
     *first, last = own.pop("defaults", ["_self_"])  # a file begins with others of its group, or is composed by Hydra
     if last != "_self_" or not all(other in searchpath.choices(group) for other in first):
         return None
-    parts = [part for other in first if (part := _node(folders, group, other))]
+    parts = [part for other in first if (part := _file_node(folders, group, other))]
     return pickle.dumps(OmegaConf.merge(*map(pickle.loads, parts), own)) if len(parts) == len(first) else None
 
 
@@ -182,7 +182,7 @@ def _is_single(word: Override) -> bool:
 
 
 @cache
-def _chosen(folders: tuple[Path, ...], choices: tuple[str, ...]) -> bytes:
+def _cached(folders: tuple[Path, ...], choices: tuple[str, ...]) -> bytes:
     """The configuration of some choices in these folders, pickled: callers can't change what is in the cache."""
     return pickle.dumps(by_hydra(choices))
 

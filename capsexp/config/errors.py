@@ -12,7 +12,7 @@ from yaml import MarkedYAMLError
 
 from capsexp.config import searchpath
 from capsexp.config.by_hydra import by_hydra
-from capsexp.config.checks import nearest, unknown_key
+from capsexp.config.checks import did_you_mean, unknown_key
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, RunError, first_line
 
@@ -29,7 +29,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         if group == "hydra/launcher" and choice in _EXTRAS:
             return InputError(f"{group}={choice}: not installed; pip install 'capsexp[{_EXTRAS[choice]}]' brings it")
         names = sorted(error.options or searchpath.choices(group))
-        return InputError(f"{group}={choice}: no such choice{nearest(choice, names)} ({group} has {', '.join(names)})")
+        hint = did_you_mean(choice, names)
+        return InputError(f"{group}={choice}: no such choice{hint} ({group} has {', '.join(names)})")
     if isinstance(error, OverrideParseException):
         return InputError(f"{error.override}: not of the form key=value")
     if several := re.match(r"Ambiguous value for argument '(.*)'\n", str(error)):
@@ -103,7 +104,7 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     if "reference_type=Dict" in text:
         return InputError(f"{key}: no such key; +{key}=… adds it")
     if key.startswith("hydra/"):
-        return InputError(f"{key}: no such group{nearest(key, ('hydra/launcher', 'hydra/sweeper'))}")
+        return InputError(f"{key}: no such group{did_you_mean(key, ('hydra/launcher', 'hydra/sweeper'))}")
     # Which keys there are depends on the choices of data set, model and others.
     chosen = [word for word in overrides if re.fullmatch(r"[\w/]+=([\w-]+|\[[\w,-]*\])", word)]
     chosen = [word for word in chosen if word.startswith("hydra/") or (CONF / word.partition("=")[0]).is_dir()]

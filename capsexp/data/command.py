@@ -6,8 +6,8 @@ code 2 if one of them can't be used.
 
 import sys
 
-from capsexp.cli import Parser, report
-from capsexp.config.checks import nearest
+from capsexp.cli import Parser, print_error
+from capsexp.config.checks import unknown_name
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, check
 from capsexp.config.searchpath import choices
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
             images = load(data, lambda line: print(line, file=sys.stderr))
             print(_described(name, images), *summary(data, images), sep="\n", flush=True)
         except InputError as error:
-            report(error, [])
+            print_error(error, [])
             code = WRONG_INPUT
     return code
 
@@ -41,7 +41,7 @@ def configuration(name: str, root: str | None = None, download: bool = True) -> 
     if name in OWN:
         raise InputError(f"{name}: is checked when a run reads it: capsexp data={name} data.path=DIR")
     if name not in _names():
-        raise InputError(f"{name}: no such data set{nearest(name, _names())} (there are {', '.join(_names())})")
+        raise unknown_name(name, "data set", _names())
     node = composed([f"data={name}"])
     node["data"]["root"] = node["data"]["root"] if root is None else root
     node["data"]["download"] &= download

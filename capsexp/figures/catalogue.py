@@ -5,7 +5,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import NamedTuple
 
-from capsexp.config.checks import nearest
+from capsexp.config.checks import unknown_name
 from capsexp.errors import InputError
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing
@@ -56,7 +56,7 @@ def find(name: str) -> Entry:
     """The entry of a figure; raises InputError for an unknown name."""
     figures = every()
     if name not in figures:
-        raise InputError(f"{name}: no such figure{nearest(name, list(figures))} (there are {', '.join(figures)})")
+        raise unknown_name(name, "figure", figures)
     return figures[name]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, add_launcher_options, integer, launcher_words
 from capsexp.config import searchpath
-from capsexp.config.checks import nearest, typed_key
+from capsexp.config.checks import did_you_mean, typed_key
 from capsexp.config.compose import command_here
 from capsexp.errors import DONE, FAILED, InputError, duration
 from capsexp.reproduce import sweep
@@ -121,7 +121,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     options.names = studies.names() if options.names == ["all"] else options.names
     budgets = {PAPER, LAPTOP, *searchpath.choices("budget")}
     if options.budget not in budgets:
-        found = f"{nearest(options.budget, [*budgets])} (there are {', '.join(sorted(budgets))})"
+        found = f"{did_you_mean(options.budget, [*budgets])} (there are {', '.join(sorted(budgets))})"
         raise InputError(f"--budget={options.budget}: no such budget{found}")
     declared = options.budget in (PAPER, LAPTOP)  # any other budget is typed, on top of the paper's training
     options.setting = options.budget if declared else PAPER

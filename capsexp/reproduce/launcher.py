@@ -22,7 +22,7 @@ from annotated_types import Ge
 from pytorch_lightning.callbacks import Callback
 
 from capsexp import Count, Positive
-from capsexp.cli import handle_signals, interrupt, print_line, report
+from capsexp.cli import handle_signals, interrupt, print_error, print_line
 from capsexp.errors import DONE, INTERRUPTED, BusyError, first_line
 from capsexp.files import opened
 from capsexp.reproduce.monitor import Monitor, ended
@@ -186,7 +186,7 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
-        known = report(error, [])
+        known = print_error(error, [])
         progress.error = str(known.args[-1]).encode()[:500]  # without the run's name
         full = is_out_of_memory(error.__cause__)
         raise SystemExit(_FULL if full else _BUSY if isinstance(error, BusyError) else known.exit_code) from None

@@ -20,7 +20,7 @@ from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from capsexp.cli import handle_signals, interrupt_all, print_line, report
+from capsexp.cli import handle_signals, interrupt_all, print_error, print_line
 from capsexp.config import by_hydra, compose, searchpath
 from capsexp.config.checks import check_dataclass
 from capsexp.config.schema import check, without_effect
@@ -46,7 +46,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
         searchpath.import_from(hydra_config.runtime.cwd)
-        config = check(by_hydra.plain(composed))
+        config = check(by_hydra.to_containers(composed))
         for line in without_effect(config, overrides):
             print_line(line)
         from capsexp.run import execute  # torch takes seconds to import: only for what is valid
@@ -56,7 +56,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
         raise SystemExit(FAILED) from error
     except Exception as error:
         raise_interruption(error)
-        return report(error, overrides)
+        return print_error(error, overrides)
 
 
 @contextmanager

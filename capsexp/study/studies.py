@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import yaml
 
-from capsexp.config.checks import check_dataclass, nearest
+from capsexp.config.checks import check_dataclass, unknown_name
 from capsexp.config.compose import parsed
 from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
@@ -206,7 +206,7 @@ def names() -> list[str]:
 def load(name: str) -> Study:
     """A study by name; raises InputError for a missing or inconsistent one."""
     if name not in names():
-        raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
+        raise unknown_name(name, "study", names())
     path = choices("study")[name]
     try:
         return _checked(name, _content(path))

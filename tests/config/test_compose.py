@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from capsexp.config.compose import by_hydra, composed, for_hydra, parsed, plain
+from capsexp.config.compose import by_hydra, composed, for_hydra, parsed, to_containers
 from capsexp.config.schema import check
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
@@ -15,7 +15,7 @@ from capsexp.study.selection import combination
 
 
 def assert_same(overrides: Sequence[str]) -> None:
-    assert composed(list(overrides)) == plain(by_hydra(overrides))
+    assert composed(list(overrides)) == to_containers(by_hydra(overrides))
 
 
 def test_every_form_of_a_value() -> None:
@@ -58,7 +58,7 @@ def test_every_run_of_every_study() -> None:
     commands = {words for study, setting in every for row in study.rows for words in row.combinations(setting)}
     assert len(commands) > 200
     for words in commands:
-        assert combination(words).config == check(plain(by_hydra(words)))
+        assert combination(words).config == check(to_containers(by_hydra(words)))
 
 
 def test_hydra_goes_on_for_a_caller_that_uses_it() -> None:
@@ -71,7 +71,7 @@ def test_a_caller_may_change_what_it_gets() -> None:
     first = composed(["optim.lr=0.5"])
     first["optim"]["milestones"].append(3)
     first["model"].clear()
-    assert composed(["optim.lr=0.5"]) == plain(by_hydra(["optim.lr=0.5"]))
+    assert composed(["optim.lr=0.5"]) == to_containers(by_hydra(["optim.lr=0.5"]))
 
 
 @pytest.mark.parametrize(

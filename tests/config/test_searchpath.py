@@ -20,7 +20,7 @@ from support import ROOT, Installed, Program, Trained, composed_config, folders,
 import capsexp
 from capsexp.config import searchpath
 from capsexp.config.checks import OWN_FILES
-from capsexp.config.compose import by_hydra, command_here, composed, plain
+from capsexp.config.compose import by_hydra, command_here, composed, to_containers
 from capsexp.errors import InputError
 from capsexp.figures.inputs import Inputs
 from capsexp.run import keys, records
@@ -210,7 +210,7 @@ def test_a_models_own_file_sets_keys_of_other_groups_and_of_none_as_hydra_does(u
     for words, rate in (("optim=tsai_adam", 0.5), ("optim=tsai_adam optim.lr=0.2", 0.2)):
         typed = ["model=small_capsnet", "seed=5", *words.split()]
         config = composed(typed)
-        assert config == plain(by_hydra(typed))
+        assert config == to_containers(by_hydra(typed))
         assert (config["optim"]["lr"], config["protocol"], config["seed"]) == (rate, "heldout", 5)
         assert config["reconstruction"].items() >= {"enabled": True, "hidden": [512, 1024]}.items()
 

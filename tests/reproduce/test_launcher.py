@@ -167,7 +167,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[plann
     assert not FakeProcess.running
 
 
-def end_with(code: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def exit_with(code: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes end with this code, or with what it gives for the number of running ones."""
     monkeypatch.setattr(FakeProcess, "code", staticmethod(code if callable(code) else lambda running: code))
 
@@ -176,7 +176,7 @@ def end_with(code: object, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_without_memory_beside_others_is_repeated_alone_on_a_gpu(
     device: str, states: list[str], jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end_with(lambda running: launcher._FULL if running > 1 else 0, monkeypatch)
+    exit_with(lambda running: launcher._FULL if running > 1 else 0, monkeypatch)
     for job in jobs:
         job.planned = dataclasses.replace(job.planned, device=torch.device(device))
     monkeypatch.setattr(FakeProcess, "error", b"full")
@@ -196,7 +196,7 @@ def test_a_run_without_memory_beside_others_is_repeated_alone_on_a_gpu(
 def test_a_run_that_was_killed_is_tried_again_at_least_once(
     code: int, retries: int, attempts: int, outcome: str, jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end_with(code, monkeypatch)
+    exit_with(code, monkeypatch)
     launcher.launch(jobs, launcher.Options(jobs=3, retry=retries))
     assert [(job.state, job.outcome) for job in jobs] == [("failed", outcome)] * 4
     assert len(FakeProcess.started) == 4 * attempts
@@ -226,7 +226,7 @@ def test_runs_are_distributed_over_gpus(
     """One run a GPU, or as many as are asked for."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     ended = iter([*[None] * len(slots), *[0] * 9])  # the first ones are looked at when so many run
-    end_with(lambda running: next(ended), monkeypatch)
+    exit_with(lambda running: next(ended), monkeypatch)
     for job in jobs:
         job.planned = dataclasses.replace(job.planned, device=torch.device("cuda"))
     launcher.launch(jobs, launcher.Options(jobs=at_a_time))
@@ -249,7 +249,7 @@ def test_a_run_sees_one_gpu_of_those_that_its_launcher_sees(hip: str | None, mon
 
 
 def test_the_time_limit_ends_the_processes(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    end_with(None, monkeypatch)
+    exit_with(None, monkeypatch)
     for job in jobs:
         monkeypatch.setattr(job, "read_record", lambda: None)
     launcher.launch(jobs, launcher.Options(jobs=3, time_limit=0.002))
@@ -271,7 +271,7 @@ def test_a_run_that_another_process_trains_is_waited_for(
     other, codes = ExitStack(), [launcher._BUSY]
     other.enter_context(locked(jobs[0].planned.folder))
     monkeypatch.setattr(launcher, "is_locked", unlocked_after_a_check)
-    end_with(lambda running: codes.pop() if codes else 0, monkeypatch)
+    exit_with(lambda running: codes.pop() if codes else 0, monkeypatch)
     launcher.launch(jobs, launcher.Options())
     begun = [process.name for process in FakeProcess.started]
     assert begun == [jobs[index].planned.name for index in (1, 0, 1, 2, 3)]
