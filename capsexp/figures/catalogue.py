@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 #: The functions of the figures that studies name under `figures`, with a title.
 FUNCTIONS: dict[str, tuple[str, Mapping[str, str | bool]]] = {
-    "jiao_epochs": ("figures.lines.accuracy_by_epoch", {"study": "jiao_table2", "panel": "iterations"}),
+    "jiao_table2": ("figures.pairs.first_epochs", {"study": "jiao_table2"}),
     "huang_fig8": ("figures.reconstructions.reconstructions", {"study": "huang_fig8", "each_epoch": True}),
     "huang_fig11": ("figures.lines.accuracy_by_epoch", {"study": "huang_table2", "label": "CIFAR-10"}),
     "huang_fig12": ("figures.lines.accuracy_by_epoch", {"study": "huang_table2", "label": "Fashion-MNIST"}),
@@ -40,8 +40,8 @@ FUNCTIONS: dict[str, tuple[str, Mapping[str, str | bool]]] = {
 
 
 def every() -> dict[str, Entry]:
-    """All figures: the README's, those that studies name, and a strip plot of each other study."""
-    figures = {"answer": Entry("what attention adds, published and measured", "figures.attention.drawing")}
+    """All figures: those that studies name, and a strip plot of each other study."""
+    figures: dict[str, Entry] = {}
     for study in map(studies.load, studies.names()):
         for name, title in study.pictures.items():
             if name in FUNCTIONS:

@@ -14,6 +14,7 @@ from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import STYLES, Drawing, plotted
 from capsexp.results import questions
 from capsexp.results.study import MeasuredRow
+from capsexp.study.identity import title as title_of
 
 LONG = 20  # epochs, of which the first quarter may lie below the plot, so that the rest can be told apart
 
@@ -39,24 +40,16 @@ def curve(line: MeasuredRow) -> Series:
     return dict(enumerate(zip(*(run.curve for run in line.runs), strict=True), 1))
 
 
-def accuracy_by_epoch(inputs: Inputs, study: str, title: str, label: str = "", panel: str = "") -> Drawing:
+def accuracy_by_epoch(inputs: Inputs, study: str, title: str, label: str = "") -> Drawing:
     """The accuracy by epoch of a study's rows.
 
     Args:
         title: names the source's figure.
         label: of the rows that are drawn; all if none is given.
-        panel: the study's column with a plot a value, in which the rows differ in one other column.
     """
     rows = inputs.rows(study, label)
-    panels: dict[str, dict[str, Series]] = {}
-    for line in rows.lines:
-        name, *columns = zip(rows.columns, line.row.labels, strict=True)
-        texts = {column: f"{column}: {text}" for column, text in columns}
-        series = panels.setdefault(texts.pop(panel, ""), {})
-        short = ", ".join(texts.values()) if panel else name[1].removesuffix(label).strip()
-        series[name[1] if short in series else short] = curve(line)
-    shown = [Panel(head, series) for head, series in panels.items()]
-    return drawing(title, shown, rows.training, rows.missing)
+    series = {line.row.name.removesuffix(label).strip(): curve(line) for line in rows.lines}
+    return drawing(title, [Panel("", series)], rows.training, rows.missing)
 
 
 def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
@@ -66,18 +59,20 @@ def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
     without such runs.
     """
     panels, trained = [], list[str]()
-    for asked in questions.asked([*inputs.measured.values()]):
+    for asked in questions.asked([one for one in inputs.measured.values() if one.study.source == "huang"]):
         one, pair = asked.one, [*chain(*asked.one.claim.pairs[:1])]
         lines = {
             line.row.name: line for block in asked.results.blocks if block.block is one.block for line in block.lines
         }
-        if not asked.gain or one.decided == "ceiling" or not {*pair} <= lines.keys():
+        if not one.claim.size or one.decided == "ceiling" or not {*pair} <= lines.keys():
             continue
         without, added = (np.maximum.accumulate([run.curve for run in lines[name].runs], axis=1) for name in pair)
         if added.shape[1] >= LONG and one.block:
             gains = (added - without.mean(axis=0)).T.tolist()
-            panels.append(Panel(asked.data, {"with attention minus without": dict(enumerate(gains, 1))}, of=_GAIN))
-            trained.append(f"{asked.data}: {one.block.setting.brief(asked.data_name)}")
+            panels.append(
+                Panel(title_of(asked.data_name), {"with attention minus without": dict(enumerate(gains, 1))}, of=_GAIN)
+            )
+            trained.append(f"{title_of(asked.data_name)}: {one.block.setting.brief(asked.data_name)}")
     if not panels:
         raise UndrawnError("no long training on attention")
     return drawing(title, panels, "; ".join(trained), [])

@@ -2,24 +2,27 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import mean, median
 
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing, Theme
+from capsexp.results.cells import is_whole
 from capsexp.results.measures import MEASURES
-from capsexp.results.study import StudyResults
+from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.study.identity import title as title_of
-from capsexp.tables.texts import average, decimal, printed
+from capsexp.tables.texts import decimal, printed
 
 WIDE, NARROW, GAP = 830, 360, 28  # px: of the picture, and between its panels
-NUMBER, NOTE = 64, 240  # px, columns of numbers and of notes
+NUMBER = 64  # px, a column of numbers
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
 
 #: The legend of a strip plot of seeds.
 SEEDS = {"published": "published", "dot": "one seed", "mean": "mean of the seeds"}
+INTERVAL = "95 % interval of a claim's difference, from the other network's mean"
+SHORT = "published, of a longer training than ours"
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,11 @@ class StripRow:
     label: str
     published: float | None
     values: Sequence[float] = ()  # a dot each
-    interval: tuple[float, float] | None = None  # of the measured number
+    interval: tuple[float, float] | None = None  # of a claim, from the mean of its other row
     measured: float | None = None  # None: the mean of the values
-    decided: bool = False  # then it is bold
     hollow: bool = False  # no test of the published number
-    note: str = ""  # at the right
     published_text: str = ""  # as its source has it
-    measured_text: str = ""  # where it isn't the number at the center: ≥ 40
+    measured_text: str = ""  # where it isn't the number at the center: ≥ 40.0
 
     @property
     def center(self) -> float | None:
@@ -45,24 +46,20 @@ class StripRow:
 
 @dataclass(frozen=True)
 class Strip:
-    """A strip plot of numbers or, with `limits`, of differences: with signs, intervals, and a line at 0.
+    """A strip plot.
 
     Args:
         panels: by title; an empty one for a single panel.
         axis: what is drawn, with its unit.
-        legend: by kind of mark (published, dot, mean; of differences decided, open, hollow) what it means.
-        limits: of the axis; None: of each panel's values. What lies beyond is an arrow at the edge.
+        legend: by kind of mark (published, dot, mean) what it means.
         digits: of the numbers, behind the point.
-        notes: the head of the rows' notes; such panels stand below each other.
-        remark: sentences below the axis.
+        remark: sentences below the panels.
     """
 
     panels: Mapping[str, Sequence[StripRow]]
     axis: str
     legend: Mapping[str, str] = field(default_factory=lambda: SEEDS)
-    limits: tuple[float, float] | None = None
     digits: int = 2
-    notes: str = ""
     remark: str = ""
 
     def drawing(self, missing: Sequence[str] = ()) -> Drawing:
@@ -88,15 +85,35 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
             cell, name, number = line.cells[measure.name], title_of(line.row.data), line.row.printed.get(measure.name)
             label, values = line.row.name.removesuffix(name).strip() or line.row.name, cell.values
             text = printed(number, measure.name) if number else ""
-            bound = average(cell) if any(cell.bounds) else ""
-            row = StripRow(label, number.value if number else None, values, published_text=text, measured_text=bound)
+            bound = f"≥ {decimal(cell.mean, measure.digits)}" if any(cell.bounds) and cell.mean else ""
+            row = StripRow(
+                label,
+                number.value if number else None,
+                values,
+                _interval(results, rows.block, line.row.name, measure.name),
+                hollow=not is_whole(results.study, rows.block.block, measure.name),
+                published_text=text,
+                measured_text=bound,
+            )
             if row.published is not None or row.values:
                 panels.setdefault(name, []).append(row)
     axis = measure.title[0].upper() + measure.title[1:]
     best, chosen = "Best test accuracy over the epochs, %", "Test accuracy, epoch chosen on held-out images, %"
     if measure.name == "accuracy":
         axis = chosen if rows.block.is_heldout else best
-    return Strip(panels, f"{axis}; {rows.training}.", digits=measure.digits).drawing(rows.missing)
+    remark = f"Trained here: {rows.training}."
+    return Strip(panels, axis, digits=measure.digits, remark=remark).drawing(rows.missing)
+
+
+def _interval(results: StudyResults, block: MeasuredBlock, row: str, measure: str) -> tuple[float, float] | None:
+    """The ends of the 95 % interval of the first claim that sets a row against another one, from the other's mean."""
+    means = {line.row.name: line.cells[measure].mean for line in block.lines}
+    for one in results.claims:
+        fits = one.block is block.block and one.claim.measure == measure and one.claim.estimate == "difference"
+        ((a, b),) = one.claim.pairs if len(one.claim.pairs) == 1 else [("", "")]
+        if fits and b == row and one.effect and one.effect.interval and (base := means.get(a)) is not None:
+            return base + one.effect.interval[0], base + one.effect.interval[1]
+    return None
 
 
 def _of_steps(results: StudyResults) -> Drawing:
@@ -106,12 +123,13 @@ def _of_steps(results: StudyResults) -> Drawing:
         raise UndrawnError(f"no steps of {results.study.name} are measured: make bench-claims")
     rows = [StripRow(name, None, seconds, measured=median(seconds)) for name, seconds in timed.seconds.items()]
     legend = {"dot": "one round", "mean": "median of the rounds"}
-    return Strip({"": rows}, f"Seconds of a batch: {timed.reason}.", legend).drawing()
+    return Strip({"": rows}, "seconds of a batch", legend, remark=f"Here: {timed.reason}.").drawing()
 
 
 def limits_of(rows: Sequence[StripRow]) -> tuple[float, float]:
     """The ends of an axis; it begins above values so low that the others could not be told apart."""
-    known = sorted(value for row in rows for value in (row.published, *row.values) if value is not None) or [0.0]
+    numbers = (value for row in rows for value in (row.published, *row.values, *(row.interval or ())))
+    known = sorted(value for value in numbers if value is not None) or [0.0]
     while len(known) > 2 and 0 < known[-1] - known[1] < (known[-1] - known[0]) / 4:
         del known[0]
     edge = 0.06 * (known[-1] - known[0]) or 0.05
@@ -134,7 +152,7 @@ class _Picture:
         self.strip, self.theme, self.narrow = strip, theme, narrow
         self.width, self.y, self.parts = NARROW if narrow else WIDE, 0.0, list[str]()
         self._legend()
-        columns = 1 if narrow or strip.notes or len(strip.panels) == 1 else 2
+        columns = 1 if narrow or len(strip.panels) == 1 else 2
         wide, panels = (self.width - GAP * (columns - 1)) / columns, [*strip.panels.items()]
         for first in range(0, len(panels), columns):
             top, ends = self.y, list[float]()
@@ -143,10 +161,9 @@ class _Picture:
                 self._panel(title, rows, at * (wide + GAP), wide)
                 ends.append(self.y)
             self.y = max(ends) + 20
-        for text in (strip.axis, strip.remark):
-            for line in textwrap.wrap(text, 56 if narrow else 130):
-                self.text(0, self.y, line, theme.soft, 12)
-                self.y += 16
+        for line in textwrap.wrap(strip.remark, 56 if narrow else 130):
+            self.text(0, self.y, line, theme.soft, 12)
+            self.y += 16
 
     def svg(self) -> bytes:
         """The file."""
@@ -160,12 +177,9 @@ class _Picture:
         text = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in values.items() if value != "")
         self.parts.append(f"<{name}{text}>{escape(content, quote=False)}</{name}>")
 
-    def text(
-        self, x: float, y: float, text: str, colour: str, size: int = 13, align: str = "", bold: bool = False
-    ) -> None:
+    def text(self, x: float, y: float, text: str, colour: str, size: int = 13, align: str = "") -> None:
         """A text with its base line at y; align: middle or end of the text is at x, else its beginning."""
-        weight = "bold" if bold else ""
-        self.add("text", text, x=x, y=y, fill=colour, font_size=size, text_anchor=align, font_weight=weight)
+        self.add("text", text, x=x, y=y, fill=colour, font_size=size, text_anchor=align)
 
     def line(self, x: float, y: float, right: float, bottom: float, colour: str, width: float) -> None:
         """A straight line."""
@@ -174,68 +188,74 @@ class _Picture:
     def _legend(self) -> None:
         """What the marks mean, that of numbers beyond an axis only where there are any."""
         x, self.y, legend = 0.0, 16.0, dict(self.strip.legend)
-        self.published = any(row.published is not None for rows in self.strip.panels.values() for row in rows)
+        every = [row for rows in self.strip.panels.values() for row in rows]
+        self.published = any(row.published is not None for row in every)
+        self.hollow = any(row.hollow for row in every)
         if not self.published:
             legend.pop("published", None)
+        elif self.hollow:
+            legend["published"] = SHORT
+        if any(row.interval for row in every):
+            legend["interval"] = INTERVAL
         for rows in self.strip.panels.values():
-            low, high = self.strip.limits or limits_of(rows)
+            low, high = limits_of(rows)
             known = [value for row in rows for value in (row.published, *row.values) if value is not None]
             if any(not low <= value <= high for value in known):
                 legend["beyond"] = "beyond the axis"
         for kind, meaning in legend.items():
-            wide = 38 + (7.6 if kind == "decided" else 6.6) * len(meaning)
+            wide = 38 + 6.6 * len(meaning)
             if x and x + wide > self.width:
                 x, self.y = 0.0, self.y + 20
-            self._mark(kind, x + 9, self.y - 4, (x, x + 18))
-            bold = kind == "decided"
-            self.text(x + 24, self.y, meaning, self.theme.ink if bold else self.theme.soft, 12, bold=bold)
+            self._mark(kind, x + 9, self.y - 4, self.hollow)
+            for line in textwrap.wrap(meaning, 50):
+                self.text(x + 24, self.y, line, self.theme.soft, 12)
+                self.y += 16
+            self.y -= 16
             x += wide
         self.y += 30
 
-    def _mark(self, kind: str, x: float, y: float, interval: tuple[float, float] | None = None) -> None:
-        """A mark of the legend's kinds."""
+    def _mark(self, kind: str, x: float, y: float, hollow: bool = False) -> None:
+        """A mark of the legend's kinds; hollow: of numbers that don't test each other."""
         soft, ink = self.theme.soft, self.theme.ink
         if kind == "published":
-            self.line(x, y - 11, x, y + 11, self.theme.published, 6)
+            self.line(x, y - 11, x, y + 11, *((soft, 3) if hollow else (self.theme.published, 6)))
         elif kind == "mean":
-            self.line(x, y - 9, x, y + 9, ink, 2)
+            self.line(x, y - 9, x, y + 9, soft if hollow else ink, 2)
+        elif kind == "interval":
+            self.line(x - 9, y, x + 9, y, soft, 1.5)
         elif kind == "beyond":
             self._beyond(x - 4, y, -1, soft)
-        elif kind == "dot":
-            self.add("circle", cx=x, cy=y, r=2.5 if self.strip.limits else 4.5, fill=soft, opacity="0.7")
+        elif hollow:
+            self.add("circle", cx=x, cy=y, r=4.0, stroke=soft, stroke_width=1.5, fill=self.theme.paper)
         else:
-            colour = ink if kind == "decided" else soft
-            if interval:
-                self.line(interval[0], y, interval[1], y, colour, 3 if kind == "decided" else 1.5)
-            fill = self.theme.paper if kind == "hollow" else colour
-            self.add("circle", cx=x, cy=y, r=5, stroke=colour, stroke_width=2, fill=fill)
+            self.add("circle", cx=x, cy=y, r=4.5, fill=soft, opacity="0.7")
 
     def _panel(self, title: str, rows: Sequence[StripRow], left: float, wide: float) -> None:
         """A panel: title and heads of the columns, rows, axis."""
         strip, theme, narrow = self.strip, self.theme, self.narrow
-        right = left + wide - (NOTE if strip.notes and not narrow else 0)  # of the numbers
+        right = left + wide
         longest = max(len(row.label) for panel in strip.panels.values() for row in panel)
         labels = wide - 2 * NUMBER if narrow else min(wide / 3, 14 + 7.2 * longest)
         self.ends = (left + 8, right - 8) if narrow else (left + labels + 8, right - 2 * NUMBER - 10)
-        self.limits = strip.limits or limits_of(rows)
+        self.limits = limits_of(rows)
         lines = textwrap.wrap(title, 45 if narrow else int(wide / 8))
         for line in lines:
             self.text(left, self.y, line, theme.ink, 14)
             self.y += 18
-        self.y -= 18 if lines and not (narrow or strip.notes) else 0
+        self.y -= 18 if lines and not narrow else 0
         if self.published:
-            self.text(right - NUMBER, self.y, "published", theme.published, 11, "end")
+            self.text(right - NUMBER, self.y, "published", theme.soft if self.hollow else theme.published, 11, "end")
         self.text(right, self.y, "measured", theme.ink, 11, "end")
-        if strip.notes and not narrow:
-            self.text(right + 16, self.y, strip.notes, theme.soft, 11)
         self.y += 8
         shown = ticks(*self.limits, max(4, min(5, int((self.ends[1] - self.ends[0]) / 32))))
         for row in rows:
             self._row(row, left, right, textwrap.wrap(row.label, int(labels / 7.2)) or [""], shown)
         for tick in shown:
-            text = decimal(tick, 0, signed=True) if strip.limits else f"{tick:.10g}"
-            self.text(self.x(tick), self.y + 15, text, theme.soft, 12, "middle")
-        self.y += 24
+            self.text(self.x(tick), self.y + 15, f"{tick:.10g}", theme.soft, 12, "middle")
+        for line in textwrap.wrap(strip.axis, int((self.ends[1] - self.ends[0]) / 6)):
+            self.text(sum(self.ends) / 2, self.y + 33, line, theme.soft, 12, "middle")
+            self.y += 16
+        self.y += 26
 
     def x(self, value: float) -> float:
         """The x of a number, within the ends of the axis."""
@@ -246,7 +266,7 @@ class _Picture:
         """Label and numbers; marks in the middle of the axis, on a narrow screen below them; the note."""
         strip, theme, extra = self.strip, self.theme, 14 * (len(label) - 1)
         if self.narrow:
-            base, y, height = self.y + 15, self.y + 32 + extra, 52 + extra + 14 * bool(strip.notes)
+            base, y, height = self.y + 15, self.y + 32 + extra, 52 + extra
             ends = y - 15, y + 17
         else:
             height = 34 + extra
@@ -254,34 +274,29 @@ class _Picture:
             base = y + 4
         self.y += height
         for tick in shown:
-            colour = theme.soft if strip.limits and not tick else theme.rule
-            self.line(self.x(tick), ends[0], self.x(tick), ends[1], colour, 1)
-        kind = "decided" if row.decided else "hollow" if row.hollow else "open" if strip.limits else "mean"
-        ink, bold = theme.soft if kind in ("hollow", "open") else theme.ink, row.decided
+            self.line(self.x(tick), ends[0], self.x(tick), ends[1], theme.rule, 1)
+        published, ink = (theme.soft, theme.soft) if row.hollow else (theme.published, theme.ink)
         for at, line in enumerate(label):
-            self.text(left, base + 14 * at - (0 if self.narrow else extra / 2), line, ink, bold=bold)
-        signed = strip.limits is not None
+            self.text(left, base + 14 * at - (0 if self.narrow else extra / 2), line, theme.ink)
+        if row.interval:
+            self.line(self.x(row.interval[0]), y, self.x(row.interval[1]), y, theme.soft, 1.5)
+        marks = [("published", row.published, published), *(("dot", value, theme.soft) for value in row.values)]
+        if row.center is not None and self.limits[0] <= row.center:
+            marks.append(("mean", row.center, ink))
+        for kind, value, colour in marks:
+            if value is not None:
+                self._placed(value, y, colour, kind, row.hollow)
         if row.published is not None:
-            number = row.published_text or decimal(row.published, strip.digits, signed)
-            self.text(right - NUMBER, base, number, theme.published, align="end")
-            self._placed(row.published, y, theme.published, lambda x: self._mark("published", x, y))
-        for value in row.values:
-            self._placed(value, y + 13 if signed else y, theme.soft, lambda x: self._mark("dot", x, y + 13 * signed))
+            text = row.published_text or decimal(row.published, strip.digits)
+            self.text(right - NUMBER, base, text, published, align="end")
         if row.center is not None:
-            number = row.measured_text or decimal(row.center, strip.digits, signed)
-            self.text(right, base, number, ink, align="end", bold=bold)
-            around = (self.x(row.interval[0]), self.x(row.interval[1])) if row.interval else None
-            if signed or self.limits[0] <= row.center:
-                self._placed(row.center, y, ink, lambda x: self._mark(kind, x, y, around))
-        if strip.notes:
-            place = (left, y + 28) if self.narrow else (right + 16, base)
-            self.text(*place, row.note, theme.soft, 11)
+            self.text(right, base, row.measured_text or decimal(row.center, strip.digits), theme.ink, align="end")
 
-    def _placed(self, value: float, y: float, colour: str, mark: Callable[[float], None]) -> None:
+    def _placed(self, value: float, y: float, colour: str, kind: str, hollow: bool) -> None:
         """The mark at its place, or a triangle at the edge of the axis that it lies beyond."""
         x, (low, high) = self.x(value), self.limits
         if low <= value <= high:
-            mark(x)
+            self._mark(kind, x, y, hollow)
         else:
             self._beyond(x, y, -1 if value < low else 1, colour)
 

@@ -1,7 +1,7 @@
 """What all figures share: a light and a dark theme, styles of series, SVG files that are the same in every drawing.
 
-Colours of series are Okabe and Ito's, distinct in any colour vision; each comes with its own marker and line, so that a
-grey print loses nothing. The background is transparent; texts are texts.
+Blue is what is published, and no series; each series has a contrast of 3 : 1 at least, a marker and a line of its own,
+so that a grey print loses nothing. The background is transparent; texts are texts.
 """
 
 import io
@@ -32,14 +32,16 @@ class Theme(NamedTuple):
 THEMES = {
     "light": Theme(
         *("#1c1d20", "#5a5d64", "#d8d6cd", "#ffffff", "#0072b2"),
-        ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+        ("#000000", "#D55E00", "#00805D", "#AA4499", "#7A5C00", "#767676"),
     ),
     "dark": Theme(
         *("#e8e7e3", "#a5a8b0", "#3a3d43", "#0d1117", "#56b4e9"),
-        ("#FFFFFF", "#E69F00", "#56B4E9", "#E8743B", "#20B98C", "#E09CC4"),
+        ("#FFFFFF", "#F0913E", "#20B98C", "#E09CC4", "#D4B04C", "#9A9EA6"),
     ),
 }
 
+
+PUBLISHED = "C6"  # in plots, behind the colours of six series
 
 #: Keywords of the first, second … series' line in all plots of a figure.
 STYLES: list[dict[str, Any]] = [
@@ -78,7 +80,7 @@ def plotted(plot: Callable[[], "Figure"]) -> Callable[[Theme, bool], bytes]:
             **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), theme.ink),
             **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), theme.soft),
             **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
-            "axes.prop_cycle": cycler(color=theme.series),
+            "axes.prop_cycle": cycler(color=[*theme.series, theme.published]),
             "grid.color": theme.rule,
         }
         with default_style(colours):

@@ -1,4 +1,4 @@
-"""results/README.md, the index of all studies, and the README's block: question, published, measured, answer."""
+"""results/README.md, the index of all studies, and the README's block: claim, answer, printed, measured."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from capsexp.errors import InputError, plural
 from capsexp.results import questions
-from capsexp.results.claims import MeasuredClaim
+from capsexp.results.claims import HOLDS, MeasuredClaim
+from capsexp.results.questions import Asked
 from capsexp.results.study import StudyResults
 from capsexp.tables import markdown, pages, texts
 from capsexp.tables.markdown import Marked
@@ -32,31 +33,71 @@ def filled(readme: Path, measured: Sequence[StudyResults]) -> str:
 
 
 def _block(measured: Sequence[StudyResults]) -> str:
-    """The table of questions and how many claims there are."""
-    rows = []
-    for one in questions.asked(measured):
-        claim = one.one.claim
-        link = markdown.link(claim.question, f"results/tables/{quote(one.results.study.name)}.md")
-        printed = one.one.printed
-        of_rows = texts.effect(claim, printed, unit=False, interval=False)
-        said = texts.claimed(claim) if claim.size or not printed else of_rows
-        if claim.of_method and printed:
-            said = f"{said} (its table {of_rows} %)"
-        found = texts.effect(claim, one.one.effect)
-        shown = Marked(f"**{found}**") if one.one.is_decided else found
-        others = [f"another reading of the text: {texts.effect(other.claim, other.effect)}" for other in one.readings]
-        rows.append([link, said, shown, "; ".join([texts.reply(one.one, one.data_name), *others])])
-    table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)
-    every = f"[All {texts.summary(questions.distinct(measured))}](results/README.md)"
-    more = f"{every}; [what a verdict means](docs/verdicts.md)."
-    about = f"Points of best test accuracy if nothing else is named, with minus without; bold: decided. {more}"
-    return "\n\n".join(filter(None, [_attention(measured), markdown.table(table), about])) if rows else more
+    """How many claims there are by evidence, the table of answers, and the other readings of their questions."""
+    claims = questions.asked([one for of_source in _ranked(measured).values() for one in of_source])
+    groups: dict[str, dict[str, list[Asked]]] = {}
+    for one in claims:  # those without an answer on the same statement are a line
+        groups.setdefault(one.parts[0], {}).setdefault(one.question * one.one.is_decided, []).append(one)
+    ordered = [sorted(lines.values(), key=lambda some: some[0].one.decided not in HOLDS) for lines in groups.values()]
+    rows = [_line(some, at > 0) for lines in ordered for at, some in enumerate(lines)]
+    table = Table("", ["claim", "answer", "printed", "measured (95 %)"], "llrr", rows)
+    readings = [
+        f"{one.parts[1]}, read otherwise: {_plain(texts.effect(reading.claim, reading.effect))}."
+        for one in claims
+        for reading in one.readings
+    ]
+    about = ["Points of best test accuracy where no % stands, with 95 % intervals; bold: decided.", *readings]
+    links = "[All claims](results/README.md); [what a verdict means](docs/verdicts.md)."
+    shown = [markdown.table(table), markdown.escaped(" ".join(about))] if rows else []
+    return "\n\n".join([_evidence(measured), *shown[:1], " ".join([*shown[1:], links])])
 
 
-def _attention(measured: Sequence[StudyResults]) -> str:
-    """The sentence of the README's questions; nothing without one."""
-    said = questions.sentence(measured)
-    return f"**Does attention help?** {markdown.escaped(said)}" if said else ""
+def _line(group: Sequence[Asked], again: bool) -> list[str]:
+    """A line of the README's table: of one claim, or the ranges of several without an answer.
+
+    Args:
+        again: whether a line above has the same statement.
+    """
+    one, (statement, data) = group[0].one, group[0].parts
+    if len(group) > 1:
+        data = ", ".join(other.parts[1].partition(", ")[0] for other in group)
+    link = f"results/tables/{quote(group[0].results.study.name)}.md"
+    text = f"{'…' if again else statement} on {data}" if data else statement
+    if len(group) > 1:
+        several = (
+            [other.published for other in group if other.published is not None],
+            [other.one.effect.value for other in group if other.one.effect],
+        )
+        ranges = [texts.between(one.claim, min(some), max(some)) if some else "" for some in several]
+        return [markdown.link(text, link), "open" if several[1] else texts.reply(one), *ranges]
+    printed = (
+        texts.claimed(one.claim)
+        if one.claim.size or not one.printed
+        else texts.effect(one.claim, one.printed, interval=False)
+    )
+    value, measured = (_plain(texts.effect(one.claim, one.effect, interval=whole)) for whole in (False, True))
+    if one.is_decided:
+        measured = Marked(f"**{value}**{measured.removeprefix(value)}")
+    answer, comma, rest = texts.reply(one).partition(", ")
+    bold = Marked(f"**{answer}**{comma}{rest}") if one.is_decided else f"{answer}{comma}{rest}"
+    return [markdown.link(text, link), bold, _plain(printed.partition(" (margin")[0]), measured]
+
+
+def _plain(text: str) -> str:
+    """An effect without the unit that most have."""
+    return text.replace(" points", "", 1)
+
+
+def _ranked(measured: Sequence[StudyResults]) -> dict[str, list[StudyResults]]:
+    """The studies by source, first those of which most is known, by evidence."""
+    sources: dict[str, list[StudyResults]] = {}
+    for one in measured:
+        sources.setdefault(one.study.source, []).append(one)
+
+    def known(name: str) -> list[int]:
+        return [-sum(decided) for decided in questions.counts(questions.distinct(sources[name])).decided.values()]
+
+    return {name: sources[name] for name in sorted(sources, key=lambda name: (known(name), name))}
 
 
 def index(measured: Sequence[StudyResults], unassigned: int) -> str:
@@ -65,24 +106,28 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     Args:
         unassigned: records that are in no table.
     """
-    sources: dict[str, list[StudyResults]] = {}
-    for one in measured:
-        sources.setdefault(one.study.source, []).append(one)
+    sources = _ranked(measured)
     claims = {name: questions.distinct(of_source) for name, of_source in sources.items()}
-    ranked = sorted(sources, key=lambda name: (-sum(claim.is_decided for claim in claims[name]), name))
-    rows = [[markdown.link(name, f"#{quote(markdown.slug(name))}"), *_counts(claims[name])] for name in ranked]
+    rows = [[markdown.link(name, f"#{quote(markdown.slug(name))}"), *_counts(claims[name])] for name in sources]
     rows.append(["all", *_counts(questions.distinct(measured))])
-    heads = ["source", "claims", *texts.EVIDENCE.values(), "open", "not tested"]
-    parts = [markdown.GENERATED, "# Do the published numbers hold?", _literal(measured), _attention(measured)]
-    parts.append(markdown.table(Table("", heads, "lrrrrrr", rows, ["✓ holds, ✗ doesn't."])))
-    for name in ranked:
-        studies = [[_link(one), one.study.table, " ".join(pages.page_answer(one)[:1])] for one in sources[name]]
+    heads = ["source", "claims", *(text.lower() for text in texts.EVIDENCE.values()), "open", "not tried"]
+    parts = [markdown.GENERATED, "# Do the published numbers hold?", _evidence(measured), _literal(measured)]
+    parts.append(markdown.table(Table("", heads, "lrrrrrr", rows)))
+    parts.append("✓ holds, ✗ doesn't. Which is which: [how verdicts are reached](../docs/verdicts.md).")
+    for name, of_source in sources.items():
+        studies = [[_link(one), one.study.table, *pages.page_answer(one, 20)[:1]] for one in of_source]
         parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{texts.CITED.get(name, name)}.")]
         parts.append(markdown.table(Table("", ["study", "table", "answer"], "lll", studies)))
     runs = list({run.key: run for one in measured for run in one.runs}.values())
     outside = f"; {plural(unassigned, 'record')} of other trainings, which capsexp compare reads" if unassigned else ""
     parts.append(f"In these tables: {texts.spent(runs) or 'no runs'}{outside}. All are in [runs](runs).")
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _evidence(measured: Sequence[StudyResults]) -> str:
+    """How many claims hold, a sentence a kind of evidence, the first in bold."""
+    first, *more = texts.summary(questions.distinct(measured)) or ["No claims."]
+    return " ".join([f"**{first}**", *more])
 
 
 def _counts(claims: Sequence[MeasuredClaim]) -> list[str]:

@@ -2,13 +2,16 @@
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from capsexp.config.searchpath import CONF
 from capsexp.tables.pages import Page
 from capsexp.tables.table import Table
 from capsexp.tables.texts import one_line
+
+VERDICTS = "docs/verdicts.md"  # a link, where a page names it
 
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
 
@@ -38,12 +41,14 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     Args:
         figures: of its pictures, those that there are, and whether they have versions for narrow screens.
     """
-    pictures = [_picture(name, narrow, page.figures[name]) for name, narrow in (figures or {}).items()]
+    pictures = [_picture(f"../figures/{name}", narrow, page.figures[name]) for name, narrow in (figures or {}).items()]
     first, *more = page.answer or [""]
     answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
     parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *pictures[:1]]
     for block in (block for block in page.blocks if block.rows):
-        parts += [f"## {escaped(f'{block.title[:1].upper()}{block.title[1:]}')}", *_with_notes(block)]
+        head, _, trained = block.title.partition(", ")  # the training is a sentence below its heading
+        shown = [f"## {escaped(f'{head[:1].upper()}{head[1:]}')}", escaped(f"{trained}.") if trained else ""]
+        parts += [*shown, *_with_notes(block)] if page.records else _folded("What is printed", table(block))
     if page.claims.rows:
         parts += ["## Claims", table(page.claims)]
     if page.other_claims.rows:
@@ -56,9 +61,16 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
         parts += _folded("Parameters, time and memory", *_with_notes(page.costs))
     file = f"{page.name}.yaml"  # a link to it, but for a study of one's own
     file = f"[{file}](../../conf/study/{file})" if (CONF / "study" / file).exists() else file
-    where = f"Rows: {file}. All numbers: [{page.name}.csv]({page.name}.csv). Records: [runs](../runs)."
-    parts += _folded("Runs and commands", *map(escaped, page.selection), where, _fenced("\n".join(page.commands)))
+    where = f"Rows: {file}. All numbers: [{page.name}.csv]({page.name}.csv)."
+    records = [f"- {escaped(row)}: {_records(names)}" for row, names in page.records.items()]
+    parts += _folded("Commands", *map(escaped, page.selection), where, _fenced("\n".join(page.commands)))
+    parts += _folded("Records by row", "\n".join(records)) if records else []
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _records(names: Sequence[str]) -> str:
+    """Links to the records of these runs."""
+    return " ".join(link(str(number), f"../runs/{quote(name)}.json") for number, name in enumerate(names, 1))
 
 
 def _folded(title: str, *parts: str) -> list[str]:
@@ -66,17 +78,18 @@ def _folded(title: str, *parts: str) -> list[str]:
 
 
 def _with_notes(shown: Table) -> list[str]:
-    return [escaped(" ".join(shown.notes)), table(shown)]
+    notes = escaped(" ".join(shown.notes))
+    return [notes.replace(VERDICTS, f"[{VERDICTS}](../../{VERDICTS})"), table(shown)]
 
 
-def _picture(name: str, narrow: bool, alt: str) -> str:
-    """A picture, dark on a dark page; `alt` in place of it."""
+def _picture(path: str, narrow: bool, alt: str) -> str:
+    """A picture, dark on a dark page; `alt` in place of it. Its files are PATH_light.svg, PATH_dark.svg …"""
     sources = {"(prefers-color-scheme: dark)": "_dark"}
     if narrow:
         small = "(max-width: 640px)"
         sources = {f"{small} and (prefers-color-scheme: dark)": "_narrow_dark", small: "_narrow_light"} | sources
-    lines = [f'<source media="{media}" srcset="../figures/{name}{suffix}.svg">' for media, suffix in sources.items()]
-    image = f'<img src="../figures/{name}_light.svg" width="100%" alt="{html.escape(alt)}">'
+    lines = [f'<source media="{media}" srcset="{path}{suffix}.svg">' for media, suffix in sources.items()]
+    image = f'<img src="{path}_light.svg" width="100%" alt="{html.escape(alt)}">'
     return "\n".join(["<picture>", *lines, image, "</picture>"])
 
 

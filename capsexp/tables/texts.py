@@ -12,7 +12,6 @@ from capsexp.results.contrast import Effect
 from capsexp.results.measures import MEASURES
 from capsexp.results.questions import counts
 from capsexp.results.runs import Run
-from capsexp.study.selection import LAPTOP
 from capsexp.study.studies import Claim, Published
 
 #: What is claimed where no size is.
@@ -20,9 +19,9 @@ DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no d
 
 #: On what verdicts rest.
 EVIDENCE: dict[Evidence, str] = {
-    "trained": "trained as the source",
-    "so far": "trained shorter, so far",
-    "counted": "counted or timed",
+    "trained": "Trained in full",
+    "so far": "Trained shorter",
+    "counted": "By counting or timing",
 }
 
 #: The sources, as they are cited.
@@ -89,8 +88,8 @@ def measured(cell: Cell, count: bool = True) -> str:
 
 
 def part_of(what: str, number: int, whole: int) -> str:
-    """failed (1 of 5), or nothing for none."""
-    return f"{what} ({number} of {whole})" if number else ""
+    """1 of 5 failed, or nothing for none."""
+    return f"{number} of {whole} {what}" if number else ""
 
 
 def spent(runs: Iterable[Run]) -> str:
@@ -105,20 +104,23 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def summary(claims: Sequence[MeasuredClaim], note: str = "") -> str:
-    """7 claims: trained as the source, 1 holds; trained shorter, so far, 2 hold, 1 doesn't; 2 open; 1 not tested.
-
-    The note follows their number.
-    """
+def summary(claims: Sequence[MeasuredClaim]) -> list[str]:
+    """Trained in full: 3 claims hold, 2 don't. | Trained shorter: 1 doesn't. | Open: 4, not tried: 33."""
     number = counts(claims)
-    parts = [f"{EVIDENCE[kind]}, {_decided(*decided)}" for kind, decided in number.decided.items() if sum(decided)]
-    parts += [f"{number.open} open"] * bool(number.open) + [f"{number.untested} not tested"] * bool(number.untested)
-    return ": ".join(filter(None, [plural(number.claims, "claim") + note, "; ".join(parts)]))
+    kinds = [kind for kind, decided in number.decided.items() if sum(decided)]
+    lines = [f"{EVIDENCE[kind]}: {_decided(*number.decided[kind], named=kind is kinds[0])}" for kind in kinds]
+    others = {"open": number.open, "not tried": number.untested}
+    rest = ", ".join(f"{name}: {count}" for name, count in others.items() if count)
+    return [f"{line}." for line in [*lines, f"{rest[:1].upper()}{rest[1:]}"] if line]
 
 
-def _decided(yes: int, no: int) -> str:
-    """3 hold, 1 doesn't."""
-    texts = [f"{yes} hold{'s' * (yes == 1)}"] * bool(yes) + [f"{no} do{'es' * (no == 1)}n't"] * bool(no)
+def _decided(yes: int, no: int, named: bool) -> str:
+    """3 claims hold, 1 doesn't; unnamed: 3 hold."""
+    verbs = [(yes, "hold", "holds"), (no, "don't", "doesn't")]
+    texts = [f"{count} {singular if count == 1 else many}" for count, many, singular in verbs if count]
+    texts[-1] += " hold" * (not yes)
+    if named:
+        texts[0] = texts[0].replace(" ", " claim " if (yes or no) == 1 else " claims ", 1)
     return ", ".join(texts)
 
 
@@ -126,7 +128,8 @@ def verdict(one: MeasuredClaim) -> str:
     """✓ supported so far, ✗ contradicted, ✗ no gain above 0.50 points, ○ open."""
     mark = "✓" if one.decided in HOLDS else "✗" if one.decided in DECIDED else "○"
     said = none_above(one) if one.decided == "none above" else one.decided
-    return f"{mark} {said}" + (f" {one.evidence}" if one.decided in DECIDED and one.evidence != "trained" else "")
+    how = {"so far": " so far", "counted": ", counted" if MEASURES[one.claim.measure].counted else ", timed"}
+    return f"{mark} {said}" + (how.get(one.evidence, "") if one.decided in DECIDED else "")
 
 
 def none_above(one: MeasuredClaim) -> str:
@@ -154,21 +157,29 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True, interval: bool =
     return f"{text} ({_size(claim, ends[0])} to {_size(claim, ends[1])})" if ends else text
 
 
-def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured, in words: half as much; not −50 %, where whether at all is open.
+def between(claim: Claim, low: float, high: float) -> str:
+    """+0.15 to +3.46: sizes of several claims like this one."""
+    return f"{_size(claim, low)} to {_size(claim, high)}"
 
-    Nothing of factors, contraries, and of supported ones so far.
+
+def share(one: MeasuredClaim) -> str:
+    """How much of the claimed size was measured, in words: half as much.
+
+    Nothing of what isn't decided, of factors, of contraries, and of what holds so far.
     """
-    size, found = one.claim.size, one.effect
+    size, measured = one.claim.size, one.effect
+    if one.decided not in DECIDED or one.so_far or not (size and measured) or one.claim.estimate == "factor":
+        return ""
+    part = measured.value / size.value
+    near = "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
+    return near if part > 0 else ""
+
+
+def _size_answer(one: MeasuredClaim) -> str:
+    """What is known of the size: size open, compatible; of an open claim, not −50 %."""
     if one.decided not in DECIDED:
-        return f"not {claimed(one.claim)}, whether at all is open" if one.decided_size == "smaller" else ""
-    if one.so_far:
-        return ""
-    part = found.value / size.value if size and found and one.claim.estimate != "factor" else 0.0
-    if part <= 0:
-        return ""
-    text = "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
-    return text + {"open": " measured, size open", "compatible": ", compatible"}.get(one.decided_size or "", "")
+        return f"not {claimed(one.claim)}" if one.decided_size == "smaller" else ""
+    return {"open": "size open", "compatible": "compatible"}.get(one.decided_size or "", "") if share(one) else ""
 
 
 def unlearned(one: MeasuredClaim) -> str:
@@ -186,6 +197,8 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     parts = [
         one_line(one.reason),
         share(one),
+        _size_answer(one),
+        "no room below 100 %, and other test images would differ" if one.decided == "ceiling" else "",
         f"{none_above(one) if one.verdict == 'none above' else one.verdict} before correction" if before else "",
         f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
         unlearned(one) if "didn't learn" not in one.reason else "",
@@ -200,23 +213,21 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     return ClaimTexts(verdict(one), text, said, effect(claim, one.effect), ", ".join(filter(None, parts)))
 
 
-def reply(one: MeasuredClaim, data: str) -> str:
-    """The answer to a claim's question on a data set: yes, half as much; no, worse; open (10 epochs)."""
-    so_far = "so far " if one.so_far else ""
-    if one.decided in HOLDS:
-        size = share(one)
-        return f"{so_far}yes" + (f", {size}" if size else "")
-    if one.decided == "contradicted":
-        return f"{so_far}no" + (", worse" if one.claim.claimed == "increase" else "")
-    if one.decided == "none above":
-        return f"{so_far}{none_above(one)}"
+def reply(one: MeasuredClaim) -> str:
+    """The answer to a claim: holds, half as much; doesn't hold, short training; open: 2 seeds, needs 6."""
+    if one.effect is None:
+        return "not tried"
+    later = ", short training" if one.so_far else ""
+    if one.decided in DECIDED:
+        return (
+            f"holds{f', {share(one)}' if share(one) else ''}{later}" if one.decided in HOLDS else f"doesn't hold{later}"
+        )
     if one.decided == "ceiling":
-        return "no room below 100 %"
-    if size := share(one):
-        return size
-    shorter = one.block.setting.brief(data) if one.so_far and one.block and one.block.name == LAPTOP else ""
-    undecided = {"not run": "not run yet", "untested": "not tested"}.get(one.decided, "open")
-    return f"{undecided} ({shorter})" if shorter else undecided
+        return "open: no room below 100 %"
+    trained = min((len(term.values) for term in one.terms), default=1)
+    if one.seeds or not one.effect.interval:
+        return f"open: {plural(trained, 'seed')}" + (f", needs {one.seeds}" if one.seeds else "")
+    return "open: too few test images" if one.seeds == 0 else f"open{later}"
 
 
 def _size(claim: Claim, value: float) -> str:
@@ -230,7 +241,7 @@ def _unit(claim: Claim) -> str:
     if claim.estimate == "factor":
         return " times"
     unit = "%" if claim.in_percent else MEASURES[claim.measure].unit
-    return f" {unit}" + (" per row" if claim.estimate == "slope" else "")
+    return f" {unit}" + (" per iteration" if claim.estimate == "slope" else "")
 
 
 def _probability(value: float) -> str:

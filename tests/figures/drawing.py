@@ -8,7 +8,7 @@ import pytest
 from made import run, write
 from matplotlib.figure import Figure
 
-from capsexp.figures import catalogue, lines, reconstructions
+from capsexp.figures import catalogue, lines, pairs, reconstructions
 from capsexp.figures.inputs import Inputs
 from capsexp.figures.style import default_style
 from capsexp.inspect import traversal
@@ -47,7 +47,7 @@ def plot(name: str, made: Inputs) -> Figure:
     """A figure of matplotlib, before it is an SVG file."""
     plots: list[Any] = []
     with pytest.MonkeyPatch.context() as patch, default_style():
-        for module in (lines, reconstructions, traversal):
+        for module in (lines, pairs, reconstructions, traversal):
             patch.setattr(module, "plotted", plots.append)
         catalogue.drawing(name, made)
         figure = plots[0]()

@@ -5,10 +5,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made import CBAM, PLAIN, results, row, run, study
+from made import CBAM, PLAIN, SHORT, claim, results, row, run, runs, study
 
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.strip import NARROW, SEEDS, WIDE, Strip, StripRow, limits_of, of_study, ticks
+from capsexp.figures.strip import SHORT as SHORT_TRAINING
 from capsexp.figures.style import THEMES
 from capsexp.results.steps import Steps, name_of
 from capsexp.study import studies
@@ -58,7 +59,7 @@ def test_of_a_study_of_costs_the_seconds_of_its_steps_are_drawn(tmp_path: Path) 
     seconds = {row.name: [1.0, 2.0, 9.0] for row in study.rows}
     drawn = of_study(Inputs([], tmp_path, steps=Steps("a processor", {name: seconds})), study.name).files()
     assert b">2.00<" in drawn["_light.svg"]
-    assert b"Seconds of a batch: processor time of 3 rounds on a processor." in drawn["_light.svg"]
+    assert b"Here: processor time of 3 rounds on a processor." in drawn["_light.svg"]
     with pytest.raises(UndrawnError, match="make bench-claims"):
         of_study(Inputs([], tmp_path), study.name)
 
@@ -70,7 +71,7 @@ def test_a_lower_bound_is_drawn_as_one(tmp_path: Path) -> None:
     inputs = Inputs([], tmp_path)
     inputs.__dict__["measured"] = {made.name: results(made, found)}
     texts = re.findall("<text[^>]*>([^<]*)", of_study(inputs, made.name).files()["_light.svg"].decode())
-    assert {"≥ 2", "1.0"} <= {*texts}
+    assert {"≥ 2.0", "1.0"} <= {*texts}
 
 
 def test_two_panels_stand_beside_each_other_and_on_a_narrow_screen_below() -> None:
@@ -97,23 +98,23 @@ def test_a_seed_far_below_is_an_arrow_and_the_others_can_be_told_apart() -> None
     assert limits_of([StripRow("A", None)])[0] < limits_of([StripRow("A", None)])[1]
 
 
-def test_differences_have_signs_intervals_and_dots_below() -> None:
-    rows = [
-        StripRow("A", 2.5, [1.0, 2.0], (0.5, 2.5), 1.5, decided=True, note="100 ep"),
-        StripRow("B", -0.5, [-9.0], (-20.0, 9.0), -0.0, hollow=True, note="2 ep"),
-        StripRow("C", 1.0, (), (-1.0, 1.0), 0.25),
-    ]
-    legend = {"published": "p", "decided": "d", "open": "o", "hollow": "h", "dot": "one pair"}
-    strip = Strip({"long": rows[::2], "short": rows[1:2]}, "points", legend, (-5, 5), notes="trained", remark="R.")
-    for suffix in ("_dark.svg", "_narrow_dark.svg"):
-        texts, marks = drawn(strip, suffix)
-        bold = [text for text, at in texts if at.get("font-weight") == "bold"]
-        assert bold == ["d", "A", "+1.50"]  # decided, and nothing else
-        assert {"+2.50", "−0.50", "0.00", "100 ep", "2 ep", "R.", "−4", "+4"} <= {text for text, _ in texts}
-        circles = [mark for mark in marks if mark["name"] == "circle" and mark["r"] == "5"]
-        assert [mark["fill"] == THEMES["dark"].paper for mark in circles] == [False, False, True, False, False, True]
-        assert sum(mark["name"] == "path" for mark in marks) == 2  # in the legend, and the pair at −9
-        assert all(0 <= float(mark["x1"]) <= WIDE for mark in marks if mark["name"] == "line")
+def test_after_a_shorter_training_marks_are_hollow_and_published_numbers_grey(tmp_path: Path) -> None:
+    made = study(row("A", PLAIN, accuracy="99.8"), row("B", CBAM), claims=[claim()])
+    inputs, theme = Inputs([], tmp_path), THEMES["light"]
+    for words, short in (("", False), (f" {SHORT}", True)):
+        found = [*runs(PLAIN + words, [98.9, 99.0, 99.1]), *runs(CBAM + words, [99.4, 99.5, 99.6])]
+        inputs.__dict__["measured"] = {made.name: results(made, found)}
+        svg = of_study(inputs, made.name).files()["_light.svg"].decode()
+        assert (SHORT_TRAINING in svg, theme.published in svg, f'fill="{theme.paper}"' in svg) == (
+            short,
+            not short,
+            short,
+        )
+        (low, high) = re.findall(r'<line x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)" [^>]*width="1.5"', svg)[1]
+        dots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', svg)][1:]
+        scale = (dots[2] - dots[0]) / 0.2  # px a point
+        assert (float(high) - float(low)) / scale == pytest.approx(0.5, abs=0.01)  # +0.25 to +0.75
+        assert (float(high) + float(low)) / 2 == pytest.approx(dots[4], abs=0.2)  # B's mean, from A's
 
 
 @pytest.mark.parametrize("suffix", ["_light.svg", "_narrow_light.svg"])
@@ -146,17 +147,3 @@ def test_a_scale_has_two_ticks_at_least() -> None:
 def test_without_published_numbers_neither_legend_nor_column_names_them() -> None:
     texts, _ = drawn(Strip({"": ROWS[:1]}, "accuracy, %"))
     assert "published" not in [text for text, _ in texts]
-
-
-def test_an_arrow_points_to_where_a_number_lies_and_a_long_legend_goes_on_below() -> None:
-    legend = {"published": "as its authors have it", "dot": "one pair of seeds", "open": "the mean of all of the pairs"}
-    rows = [StripRow("A", None, [-9.0], measured=0.0), StripRow("B", None, [9.0], measured=0.0)]
-    strip = Strip({"": rows}, "points", legend, (-5, 5))
-    for suffix in ("_light.svg", "_narrow_light.svg"):
-        texts, marks = drawn(strip, suffix)
-        _, left, right = (re.findall(r"-?[\d.]+", mark["d"]) for mark in marks if mark["name"] == "path")
-        assert float(left[0]) < float(right[0])
-        assert float(left[2]) > 0 > float(right[2])  # from the tip back to the axis
-        heights = [float(at["y"]) for text, at in texts if text in [*legend.values(), "beyond the axis"]]
-        assert heights == sorted(heights)
-        assert (heights[-1] > heights[0]) == (suffix == "_narrow_light.svg")

@@ -47,7 +47,7 @@ def test_it_writes_two_files_a_study_the_index_and_the_readmes_block(folder: Pat
     assert code == 0
     assert set(contents(folder)) == {*names, "results/README.md", "README.md"}
     readme = (folder / "README.md").read_text()
-    assert readme.startswith(f"{BEFORE}{BEGIN}\n\n[All 0 claims](results/README.md); ")
+    assert readme.startswith(f"{BEFORE}{BEGIN}\n\n**No claims.**\n\n[All claims](results/README.md); ")
     assert readme.endswith(f"\n\n{END}{AFTER}")
     assert "stale" not in readme
     written = ["README.md", "results/README.md", *(f"results/tables/{name}" for name in names)]
