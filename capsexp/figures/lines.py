@@ -67,12 +67,11 @@ def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
         if not one.claim.size or one.decided == "ceiling" or not {*pair} <= lines.keys():
             continue
         without, added = (np.maximum.accumulate([run.curve for run in lines[name].runs], axis=1) for name in pair)
+        data = lines[pair[0]].row.data
         if added.shape[1] >= LONG and one.block:
             gains = (added - without.mean(axis=0)).T.tolist()
-            panels.append(
-                Panel(title_of(asked.data_name), {"with attention minus without": dict(enumerate(gains, 1))}, of=_GAIN)
-            )
-            trained.append(f"{title_of(asked.data_name)}: {one.block.setting.brief(asked.data_name)}")
+            panels.append(Panel(title_of(data), {"with attention minus without": dict(enumerate(gains, 1))}, of=_GAIN))
+            trained.append(f"{title_of(data)}: {one.block.setting.brief(data)}")
     if not panels:
         raise UndrawnError("no long training on attention")
     return drawing(title, panels, "; ".join(trained), [])

@@ -21,7 +21,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, san
 
 #: The legend of a strip plot of seeds.
 SEEDS = {"published": "published", "dot": "one seed", "mean": "mean of the seeds"}
-INTERVAL = "95 % interval of a claim's difference, from the other network's mean"
+INTERVAL = "95 % interval of a claim, from the other mean"
 SHORT = "published, of a longer training than ours"
 
 
@@ -207,10 +207,7 @@ class _Picture:
             if x and x + wide > self.width:
                 x, self.y = 0.0, self.y + 20
             self._mark(kind, x + 9, self.y - 4, self.hollow)
-            for line in textwrap.wrap(meaning, 50):
-                self.text(x + 24, self.y, line, self.theme.soft, 12)
-                self.y += 16
-            self.y -= 16
+            self.text(x + 24, self.y, meaning, self.theme.soft, 12)
             x += wide
         self.y += 30
 

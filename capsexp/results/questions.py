@@ -18,30 +18,14 @@ class Asked:
     readings: Sequence[MeasuredClaim] = ()  # the same question under other readings of the source's text
 
     @property
-    def question(self) -> str:
-        return self.one.claim.question
-
-    @property
     def parts(self) -> tuple[str, str]:
         """The question's statement, and on which data it is asked: attention raises accuracy, SVHN."""
-        statement, on, data = self.question.rpartition(" on ")
+        statement, on, data = self.one.claim.question.rpartition(" on ")
         return (statement, data) if on else (data, "")
 
     def reads(self, other: "Asked") -> bool:
         """Whether it is the same question of other networks or trainings."""
-        return self.question == other.question and self.one.key != other.one.key
-
-    @property
-    def data_name(self) -> str:
-        """The name of the data set."""
-        compared = self.one.claim.compared
-        return next((row.data for row in self.results.study.rows if row.name in compared), "")
-
-    @property
-    def published(self) -> float | None:
-        """The claimed size, else what the printed numbers give."""
-        size, printed = self.one.claim.size, self.one.printed
-        return size.value if size else printed.value if printed else None
+        return self.one.claim.question == other.one.claim.question and self.one.key != other.one.key
 
 
 def asked(measured: Sequence[StudyResults]) -> list[Asked]:
@@ -49,7 +33,7 @@ def asked(measured: Sequence[StudyResults]) -> list[Asked]:
     every = [Asked(results, one) for results in measured for one in results.claims if one.claim.question]
     mains: dict[str, Asked] = {}
     for claim in sorted(every, key=lambda asked: not asked.one.claim.counted):
-        mains.setdefault(claim.question, claim)
+        mains.setdefault(claim.one.claim.question, claim)
     return [
         replace(main, readings=[*{other.one.key: other.one for other in every if other.reads(main)}.values()])
         for main in mains.values()

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from capsexp.errors import InputError, plural
 from capsexp.results import questions
-from capsexp.results.claims import HOLDS, MeasuredClaim
+from capsexp.results.claims import HOLDS
 from capsexp.results.questions import Asked
 from capsexp.results.study import StudyResults
 from capsexp.tables import markdown, pages, texts
@@ -37,7 +37,7 @@ def _block(measured: Sequence[StudyResults]) -> str:
     claims = questions.asked([one for of_source in _ranked(measured).values() for one in of_source])
     groups: dict[str, dict[str, list[Asked]]] = {}
     for one in claims:  # those without an answer on the same statement are a line
-        groups.setdefault(one.parts[0], {}).setdefault(one.question * one.one.is_decided, []).append(one)
+        groups.setdefault(one.parts[0], {}).setdefault(one.one.claim.question * one.one.is_decided, []).append(one)
     ordered = [sorted(lines.values(), key=lambda some: some[0].one.decided not in HOLDS) for lines in groups.values()]
     rows = [_line(some, at > 0) for lines in ordered for at, some in enumerate(lines)]
     table = Table("", ["claim", "answer", "printed", "measured (95 %)"], "llrr", rows)
@@ -65,22 +65,17 @@ def _line(group: Sequence[Asked], again: bool) -> list[str]:
     text = f"{'…' if again else statement} on {data}" if data else statement
     if len(group) > 1:
         several = (
-            [other.published for other in group if other.published is not None],
+            [other.one.claim.size.value for other in group if other.one.claim.size],
             [other.one.effect.value for other in group if other.one.effect],
         )
         ranges = [texts.between(one.claim, min(some), max(some)) if some else "" for some in several]
         return [markdown.link(text, link), "open" if several[1] else texts.reply(one), *ranges]
-    printed = (
-        texts.claimed(one.claim)
-        if one.claim.size or not one.printed
-        else texts.effect(one.claim, one.printed, interval=False)
-    )
     value, measured = (_plain(texts.effect(one.claim, one.effect, interval=whole)) for whole in (False, True))
     if one.is_decided:
         measured = Marked(f"**{value}**{measured.removeprefix(value)}")
     answer, comma, rest = texts.reply(one).partition(", ")
     bold = Marked(f"**{answer}**{comma}{rest}") if one.is_decided else f"{answer}{comma}{rest}"
-    return [markdown.link(text, link), bold, _plain(printed.partition(" (margin")[0]), measured]
+    return [markdown.link(text, link), bold, _plain(texts.claimed(one.claim).partition(" (margin")[0]), measured]
 
 
 def _plain(text: str) -> str:
@@ -107,16 +102,11 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
         unassigned: records that are in no table.
     """
     sources = _ranked(measured)
-    claims = {name: questions.distinct(of_source) for name, of_source in sources.items()}
-    rows = [[markdown.link(name, f"#{quote(markdown.slug(name))}"), *_counts(claims[name])] for name in sources]
-    rows.append(["all", *_counts(questions.distinct(measured))])
-    heads = ["source", "claims", *(text.lower() for text in texts.EVIDENCE.values()), "open", "not tried"]
     parts = [markdown.GENERATED, "# Do the published numbers hold?", _evidence(measured), _literal(measured)]
-    parts.append(markdown.table(Table("", heads, "lrrrrrr", rows)))
-    parts.append("✓ holds, ✗ doesn't. Which is which: [how verdicts are reached](../docs/verdicts.md).")
+    parts.append("[How verdicts are reached](../docs/verdicts.md).")
     for name, of_source in sources.items():
         studies = [[_link(one), one.study.table, *pages.page_answer(one, 20)[:1]] for one in of_source]
-        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{texts.CITED.get(name, name)}.")]
+        parts += [f"## {markdown.escaped(texts.CITED.get(name, name))}", _evidence(of_source)]
         parts.append(markdown.table(Table("", ["study", "table", "answer"], "lll", studies)))
     runs = list({run.key: run for one in measured for run in one.runs}.values())
     outside = f"; {plural(unassigned, 'record')} of other trainings, which capsexp compare reads" if unassigned else ""
@@ -128,13 +118,6 @@ def _evidence(measured: Sequence[StudyResults]) -> str:
     """How many claims hold, a sentence a kind of evidence, the first in bold."""
     first, *more = texts.summary(questions.distinct(measured)) or ["No claims."]
     return " ".join([f"**{first}**", *more])
-
-
-def _counts(claims: Sequence[MeasuredClaim]) -> list[str]:
-    """The cells of a line of the index: 44, 3 ✓ 1 ✗, …"""
-    number = questions.counts(claims)
-    decided = [" ".join([f"{yes} ✓"] * bool(yes) + [f"{no} ✗"] * bool(no)) for yes, no in number.decided.values()]
-    return [str(number.claims), *decided, str(number.open), str(number.untested)]
 
 
 def _literal(measured: Sequence[StudyResults]) -> str:

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -62,15 +62,13 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     file = f"{page.name}.yaml"  # a link to it, but for a study of one's own
     file = f"[{file}](../../conf/study/{file})" if (CONF / "study" / file).exists() else file
     where = f"Rows: {file}. All numbers: [{page.name}.csv]({page.name}.csv)."
-    records = [f"- {escaped(row)}: {_records(names)}" for row, names in page.records.items()]
+    records = []
+    for row, names in page.records.items():
+        links = (link(str(number), f"../runs/{quote(name)}.json") for number, name in enumerate(names, 1))
+        records.append(f"- {escaped(row)}: {'·'.join(links)}")
     parts += _folded("Commands", *map(escaped, page.selection), where, _fenced("\n".join(page.commands)))
     parts += _folded("Records by row", "\n".join(records)) if records else []
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _records(names: Sequence[str]) -> str:
-    """Links to the records of these runs."""
-    return " ".join(link(str(number), f"../runs/{quote(name)}.json") for number, name in enumerate(names, 1))
 
 
 def _folded(title: str, *parts: str) -> list[str]:
@@ -105,11 +103,6 @@ def escaped(text: str) -> str:
     if isinstance(text, Marked):
         return text
     return _BEGINNING.sub(r"\1\\\2", _UNDERSCORE.sub(r"\_", one_line(text).translate(_MARKUP)))
-
-
-def slug(heading: str) -> str:
-    """A heading's name in addresses, as GitHub has it."""
-    return re.sub(r"[^\w -]", "", re.sub("<.*?>", "", heading)).strip().lower().replace(" ", "-")
 
 
 def link(text: str, target: str) -> Marked:

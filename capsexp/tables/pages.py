@@ -191,7 +191,7 @@ def block_tables(results: StudyResults) -> list[Table]:
     level = f"The common level is {LEVEL:g} point below the lowest maximum of the data set's runs in such a training."
     legend += ["First epoch: to the maximum, ≥: it was the last one.", level] * long
     legend += ["–: not printed."] * any("–" in row for table in tables for row in table.rows)
-    tables[0] = replace(tables[0], notes=[" ".join([*legend, VERDICTS]), *tables[0].notes, *remark])
+    tables[0] = replace(tables[0], notes=[*remark, " ".join([*legend, VERDICTS]), *tables[0].notes])
     return tables
 
 
@@ -256,7 +256,8 @@ def _mean(line: MeasuredRow, measure: str) -> str:
 
 def _measured(line: MeasuredRow, measure: str, count: bool) -> str:
     cell = line.cells[measure]
-    if measure not in ("accuracy", *EPOCHS) and measure not in line.row.published:
+    long = any(len(run.curve) >= LONG for run in line.runs)
+    if measure not in ("accuracy", *EPOCHS * long) and measure not in line.row.published:
         return ""
     failed = texts.part_of("failed", cell.failed, cell.runs) if measure == "accuracy" else ""
     tried = "runs of all combinations " * bool(cell.best_of)  # the number is of the best one alone

@@ -198,7 +198,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
         one_line(one.reason),
         share(one),
         _size_answer(one),
-        "no room below 100 %, and other test images would differ" if one.decided == "ceiling" else "",
+        "no room below 100 %" if one.decided == "ceiling" else "",
         f"{none_above(one) if one.verdict == 'none above' else one.verdict} before correction" if before else "",
         f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
         unlearned(one) if "didn't learn" not in one.reason else "",

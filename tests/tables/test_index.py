@@ -45,17 +45,16 @@ def block(measured: Sequence[StudyResults], folder: Path) -> str:
     return text
 
 
-def test_the_index_has_a_line_a_source_the_best_known_first() -> None:
+def test_the_index_has_a_part_for_each_source_the_best_known_first() -> None:
     first = study(claims=[claim(), claim(text="Wrong", claimed="decrease"), Claim("Nobody", untested="No network.")])
     second = study(name="made_table2", claims=[claim()])  # the same claim again
     other = study(name="a_table1", source="a", title="Another?", claims=[claim(pairs=[["A", "C"]])])
     other = dataclasses.replace(other, rows=[*other.rows, row("C", f"{CBAM} routing.iterations=1")])
     text = index(several(other, first, second), unassigned=4)
     assert text.split("\n\n")[2] == "**Trained in full: 1 claim holds, 1 doesn't.** Not tried: 2."
-    assert lines(text)[2:5] == [
-        ["[made](#made)", "3", "1 ✓ 1 ✗", "", "", "0", "1"],
-        ["[a](#a)", "1", "", "", "", "0", "1"],
-        ["all", "4", "1 ✓ 1 ✗", "", "", "0", "2"],
+    assert re.findall("^## (.+)\n\n(.+)", text, re.M) == [
+        ("made", "**Trained in full: 1 claim holds, 1 doesn't.** Not tried: 1."),
+        ("a", "**Not tried: 1.**"),
     ]
     answer = "In part: B is better (+0.50 points); “Wrong” doesn't hold (+0.50 points)."
     assert ["[A table](tables/made_table1.md)", "Table 1", answer] in lines(text)
@@ -78,7 +77,7 @@ def test_a_claim_that_is_a_reading_of_ours_is_not_counted() -> None:
     ("changed", "found", "line"),
     [
         ({}, GAIN, ["**holds**, half as much", "+1.00", "**+0.50** (+0.25 to +0.75)"]),
-        ({"claimed": "decrease"}, GAIN, ["**doesn't hold**", "+0.10", "**+0.50** (+0.25 to +0.75)"]),
+        ({"claimed": "decrease"}, GAIN, ["**doesn't hold**", "a decrease", "**+0.50** (+0.25 to +0.75)"]),
         ({}, [*runs(f"{PLAIN} {SHORT}", LOW), *runs(f"{CBAM} {SHORT}", HIGH)], ["**holds**, short training", "+1.00",
             "**+0.50** (+0.25 to +0.75)"]),
         ({}, GAIN[::3], ["open: 1 seed", "+1.00", "+0.50"]),
