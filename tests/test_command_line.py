@@ -49,7 +49,7 @@ def test_help_is_a_page_of_commands_and_choices_without_torch(typed: list[str], 
     (tmp_path / "optim" / "mine.yaml").write_text("defaults: [jiao, _self_]\n")
     ended = process("-X", "importtime", "-m", "capsexp", *typed, f"--config-dir={tmp_path}")
     assert ended.returncode == 0
-    for word in (*COMMANDS, "\nmodel: capsnet, ", "mnist_sample", ", mine, tsai_adam", "docs/configuration.md"):
+    for word in (*COMMANDS, "\nmodel: capsnet, ", "mnist_sample", ", mine, tsai_adam", "docs/commands.md"):
         assert word in ended.stdout
     assert sum(max(1, math.ceil(len(line) / 100)) for line in ended.stdout.splitlines()) <= 30
     assert not imports(ended) & {"torch", *HEAVY}
