@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made import CBAM, PLAIN, runs
-from made import write as write_records
 from support import ROOT, Installed, Program, Trained, composed_config, folders, refused, train
 
 import capsexp
@@ -78,7 +76,6 @@ def test_a_command_to_type_names_the_folder_from_where_it_is_typed(used: Path, m
     option = "--config-dir=../mine/conf"
     assert Inputs([], used, ["paths.logs=l"]).command("figures") == f"capsexp {option} figures paths.logs=l"
     assert command_here("reproduce", program="bin/capsexp") == f"bin/capsexp {option} reproduce"
-    write_records(used, [*runs(PLAIN, [90.0, 91.0]), *runs(CBAM, [92.0, 93.0])])
 
 
 @pytest.mark.parametrize("routing", sorted({path.stem for path in (searchpath.CONF / "routing").iterdir()} - {"none"}))
