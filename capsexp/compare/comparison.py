@@ -3,6 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from capsexp.config.checks import typed_key
@@ -17,7 +18,7 @@ from capsexp.results.statistics import Pools
 from capsexp.run import keys
 from capsexp.study import studies
 from capsexp.study.identity import Trained
-from capsexp.study.selection import PAPER, Block, combination
+from capsexp.study.selection import PAPER, Block, combination, select
 from capsexp.study.studies import Claim, MeasureName, Row, Setting, Study
 from capsexp.tables import texts
 from capsexp.tables.table import Table
@@ -44,13 +45,13 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     a, b = (_side(side, recorded) for side in sides)
     if common := {run.key for run in a} & {run.key for run in b}:
         raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)}")
-    alike = _common(sides, a, b)
-    *training, protocol = alike
-    pairs = {
-        side: [run for run in of_side if _alike(run) == alike] for side, of_side in zip(sides, (a, b), strict=True)
-    }
+    pairs = dict(zip(sides, _alike(sides, a, b), strict=True))
+    trained = {side: str(of_side[0].trained) for side, of_side in pairs.items()}
+    first, protocol = pairs[sides[0]][0], pairs[sides[0]][0].protocol
+    training = ", ".join(filter(None, [first.amount, *first.trained[2:]]))
+    training = trained[sides[0]] if len({*trained.values()}) == 1 else training
     rows = [Row([side], None) for side in sides]
-    block = Block(PAPER, Setting(", ".join(filter(None, training))), {side: [] for side in sides})
+    block = Block(PAPER, Setting(training), {side: [] for side in sides})
     study = _study(rows, sides)
     groups = [Group(row, block, protocol, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
     pools, indexed = Pools(recorded), Index.of(recorded)
@@ -66,7 +67,11 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
             lines.append([title, *sizes, texts.effect(claim, effect, interval=False), _verdict(one)])
             intervals += [f"{title}: {texts.effect(claim, effect)}"] if effect and effect.interval else []
     common_words, *heads = _heads(*sides)
-    a_runs, b_runs = (f"{plural(len(one.best), 'run')} of {one.best[0].run.words}" for one in groups)
+    a_runs, b_runs = (
+        f"{plural(len(group.best), 'run')} of {group.best[0].run.words}"
+        + f" ({trained[group.row.name]})" * (trained[group.row.name] != training)
+        for group in groups
+    )
     heldout = ", epochs chosen on held-out images and tested once" if protocol == "heldout" else ""
     notes = [
         f"Trained: {block.setting.title}{heldout}; A: {a_runs}, B: {b_runs}, in {results / 'runs'}.",
@@ -82,9 +87,13 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
 def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     """The finished runs of one side; raises InputError."""
     path, protocols = Path(text), list[str]()
-    if text.lstrip("+").removeprefix("study=") in studies.names():
-        raise InputError(f"{text}: a study is many runs; a side is the command line of one of them")
-    if "=" in text and "/" not in text.partition("=")[0]:
+    study, _, row = text.lstrip("+").removeprefix("study=").partition(":")
+    if study in studies.names() and not row:
+        raise InputError(f"{text}: a study is many runs; a side is the command line of one of them, or {study}:ROW")
+    if study in studies.names():
+        wanted = [run.trained for block in select(studies.load(text)).blocks for run in chain(*block.runs.values())]
+        found = [run for run in recorded if any(_is_like(run.trained, one, True) for one in wanted)]
+    elif "=" in text and "/" not in text.partition("=")[0]:
         try:
             words = tuple(map(for_hydra, shlex.split(text)))
         except ValueError as error:
@@ -95,6 +104,7 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
         found = [run for run in recorded if any(_is_like(run.trained, one.trained, budget) for one in asked)]
         if any(one.config.budget.steps for one in asked):
             found = [run for run in found if run.status == "trial"]
+        found = found or _with_words(text, words, recorded)
     elif path.suffix == ".json" and path.is_file():
         found = [runs.read_run(path)]
     else:
@@ -106,6 +116,15 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     if not finished:
         raise InputError(f"{text}: no finished run; {_there(text, found, recorded)}")
     return finished
+
+
+def _with_words(text: str, words: Sequence[str], recorded: Sequence[Run]) -> list[Run]:
+    """The runs of one kind whose commands have these words, whatever their data set; raises InputError for several."""
+    found = [run for run in recorded if {*words} <= {*run.command}]
+    if len({(run.dataset, run.trained.condition) for run in found}) > 1:
+        kinds = sorted({run.words for run in found})
+        raise InputError(f"{text}: runs of several kinds have it: {'; '.join(kinds[:_LISTED])}; add words of one")
+    return found
 
 
 def _there(text: str, found: Sequence[Run], recorded: Sequence[Run]) -> str:
@@ -127,27 +146,31 @@ def _is_like(run: Trained, wanted: Trained, budget: bool) -> bool:
     return same and (run.training == wanted.training or not budget)
 
 
-def _common(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
-    """Training, files, precision, protocol that both sides have: with most seeds, then with most training.
+def _alike(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> list[list[Run]]:
+    """The runs of both sides that were trained alike: with most seeds, then with most training.
 
-    Raises InputError without any.
+    Trained alike is: of one training, files, precision and protocol; where there are none, of one amount of training,
+    as networks of other widths, or whose papers have other numbers of epochs. Raises InputError without any.
     """
-    seeds = [{(_alike(run), run.seed) for run in of_side} for of_side in (a, b)]
-    counts = [Counter(one for one, _ in of_side) for of_side in seeds]
-    if not (both := counts[0].keys() & counts[1].keys()):
-        texts_of = [
-            "; ".join(sorted({f"{run.trained}, protocol={run.protocol}" for run in of_side})) for of_side in (a, b)
-        ]
-        raise InputError(
-            f"no training that both sides have: {sides[0]} has {texts_of[0]}, {sides[1]} has {texts_of[1]}"
-        )
-    steps = {_alike(run): len(run.curve) * (run.trained_images or 0) for run in a}
-    return max(sorted(both), key=lambda one: (min(of[one] for of in counts), sum(of[one] for of in counts), steps[one]))
+    for whole in (True, False):
+        kinds = [{run: _kind(run, whole) for run in of_side} for of_side in (a, b)]
+        counts = [Counter(kind for kind, _ in {(kind, run.seed) for run, kind in of.items()}) for of in kinds]
+        if both := counts[0].keys() & counts[1].keys():
+            steps = {kind: len(run.curve) * (run.trained_images or 0) for run, kind in kinds[0].items()}
+            best = max(sorted(both), key=lambda k: (min(of[k] for of in counts), sum(of[k] for of in counts), steps[k]))
+            chosen = [[run for run, kind in of.items() if kind == best] for of in kinds]
+            widths = [Counter(run.trained.training for run in of_side).most_common(1)[0][0] for of_side in chosen]
+            return [
+                [run for run in of_side if run.trained.training == width]
+                for of_side, width in zip(chosen, widths, strict=True)
+            ]
+    has = ["; ".join(sorted({f"{run.trained}, protocol={run.protocol}" for run in of_side})) for of_side in (a, b)]
+    raise InputError(f"no training that both sides have: {sides[0]} has {has[0]}, {sides[1]} has {has[1]}")
 
 
-def _alike(run: Run) -> tuple[str, ...]:
-    """What two runs must have in common to be compared: training, files, precision and protocol."""
-    return (*run.trained[1:], run.protocol)
+def _kind(run: Run, whole: bool) -> tuple[str, ...]:
+    """What two runs must have in common; `whole`: the training, else its amount."""
+    return (run.trained.training if whole else run.amount, *run.trained[2:], run.protocol)
 
 
 def _study(rows: list[Row], sides: tuple[str, str]) -> Study:

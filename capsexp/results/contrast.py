@@ -16,7 +16,7 @@ from capsexp.results import statistics
 from capsexp.results.cells import Best, Group
 from capsexp.results.measures import MEASURES
 from capsexp.results.runs import Run
-from capsexp.results.statistics import Estimate, Interval, Pools, Term, key_of, slope_weights
+from capsexp.results.statistics import Estimate, Interval, Pools, Term, slope_weights
 from capsexp.run.records import unpacked
 from capsexp.study.selection import Block
 from capsexp.study.studies import SPREAD_OF_MEANS, Claim
@@ -193,8 +193,9 @@ class ComparedRuns:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether the rows differ in data set, files, training or precision."""
-        return len({key_of(run) for of_row in self.runs.values() for run in of_row}) > 1
+        """Whether the rows differ in data set, files, amount of training or precision."""
+        runs = [run for of_row in self.runs.values() for run in of_row]
+        return len({(run.dataset, run.amount, *run.trained[2:], run.protocol) for run in runs}) > 1
 
     def terms(self, pools: Pools) -> dict[str, Term] | None:
         """The term of each row; None where a spread isn't known, or `is_mixed`."""

@@ -26,6 +26,8 @@ class Run:
     name: str
     key: str
     trained: Trained
+    amount: str = ""  # of the training: study.identity.Description
+    command: Sequence[str] = ()  # the words that repeat it
     protocol: str
     seed: int
     status: Literal["finished", "failed", "trial"]  # trial: a few steps
@@ -123,6 +125,8 @@ def run_of(record: Record) -> Run:
         name=keys.name_of(identity),
         key=record.key,
         trained=description.trained,
+        amount=description.amount,
+        command=(provenance.get("command") or "").split(),
         protocol=identity["protocol"],
         seed=identity["seed"],
         status="trial" if identity["budget"]["steps"] is not None else record.status,

@@ -36,6 +36,7 @@ class Description(NamedTuple):
     train_images: int | None  # of an epoch; None where only the files could tell
     test_images: int | None
     official: bool  # everybody tests on the same images; otherwise another experimenter's would be others
+    amount: str  # 2 epochs, 2,000 training images: what two networks must share to be compared, however large they are
 
 
 def describe(identity: Json) -> Description:
@@ -44,7 +45,8 @@ def describe(identity: Json) -> Description:
     own = data["note"] or data.get("checksum") or identity["budget"]["test_images"] is not None
     first, images = _first_images(identity)[0], conf.get("images")
     official = not own and conf.get("official") is True
-    return Description(trained(identity), first or (images[0] if images else None), _test_images(identity), official)
+    train_images = first or (images[0] if images else None)
+    return Description(trained(identity), train_images, _test_images(identity), official, _training(identity, False))
 
 
 def trained(identity: Json) -> Trained:
@@ -56,12 +58,13 @@ def trained(identity: Json) -> Trained:
     return Trained(keys.key_of(rest), _training(identity), _files(identity), identity["precision"])
 
 
-def _training(identity: Json) -> str:
+def _training(identity: Json, whole: bool = True) -> str:
+    """How long it is trained; `whole`: with the epochs of its network's paper, and the network's width."""
     budget, paper, width = identity["budget"], identity["optim"]["epochs"], identity["model"].get("width", 1.0)
     epochs, (train, test) = budget["epochs"] or paper, _first_images(identity)
     parts = [
-        f"{epochs:,} epochs" if epochs == paper else f"{epochs:,} of {paper:,} epochs",
-        f"{100 * width:.3g} % of the channels" if width != 1 else "",
+        f"{epochs:,} epochs" if epochs == paper or not whole else f"{epochs:,} of {paper:,} epochs",
+        f"{100 * width:.3g} % of the channels" if width != 1 and whole else "",
         f"{train:,} training images" if train else "",
         f"{budget['steps']:,} steps" if budget["steps"] else "",
         f"{test:,} test images" if test else "",

@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, cached_property
 from itertools import chain, product
@@ -35,6 +35,9 @@ MeasureName = Literal[
     "seconds",
     "operations",
 ]
+
+#: The study of `make demo`: of no source, without a page.
+DEMO = "demo"
 
 #: What is claimed of an effect without a size; the last three need a margin.
 EFFECTS = ("increase", "decrease", "same", "no increase", "no decrease")
@@ -199,13 +202,19 @@ class Study:
 
 
 def names() -> list[str]:
-    """All studies, by name."""
-    return list(choices("study"))
+    """All studies of a source, by name."""
+    return [name for name in choices("study") if name != DEMO]
 
 
 def load(name: str) -> Study:
-    """A study by name; raises InputError for a missing or inconsistent one."""
-    if name not in names():
+    """A study by name; of STUDY:ROW this row alone. Raises InputError for a missing or inconsistent one."""
+    name, _, row = name.partition(":")
+    if row:
+        rows = {each.name: each for each in load(name).rows}
+        if row not in rows:
+            raise unknown_name(f"{name}:{row}", "row", rows)
+        return replace(load(name), rows=[rows[row]], claims=[])
+    if name not in choices("study"):
         raise unknown_name(name, "study", names())
     path = choices("study")[name]
     try:
@@ -242,7 +251,7 @@ def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
         override = parsed(word)
         key, swept = override.get_key_element(), override.is_sweep_override()
         values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
-        choices[key] = [f"{key}={value}" for value in values]
+        choices[key] = [word] if override.is_delete() else [f"{key}={value}" for value in values]
     return tuple(product(*choices.values()))
 
 

@@ -120,6 +120,31 @@ def test_a_side_can_be_a_single_run(recorded: Path) -> None:
         ]
 
 
+def test_networks_of_other_widths_and_papers_are_compared_after_as_many_epochs(tmp_path: Path) -> None:
+    short = "data=mnist budget.epochs=3"
+    sides = f"model=capsnet {short} budget.width=0.125", f"model=huang_cnn {short} budget.width=0.285"
+    write(tmp_path, [one for side, maxima in zip(sides, MAXIMA, strict=True) for one in runs(side, maxima)])
+    table = compared(tmp_path, *sides)
+    assert lines(table)[ACCURACY][2:] == ["+0.50 points", "B is higher"]
+    assert table.notes[0].startswith("Trained: 3 epochs, bf16; A: 3 runs of capsnet mnist, dynamic 3 (3 of 250 ")
+
+
+def test_a_side_can_be_a_row_of_a_study(tmp_path: Path) -> None:
+    words = [f"data=mnist model=capsnet routing.iterations=3 attention={name}" for name in ("none", "cbam")]
+    both = zip(words, (90.0, 91.0), strict=True)
+    write(tmp_path, [one for of_row, best in both for one in runs(of_row, [best] * 2, precision="float32")])
+    table = compared(tmp_path, "jiao_table2:CapsNet3", "jiao_table2:CapsNet3_CBAM")
+    assert lines(table)[ACCURACY][2] == "+1.00 points"
+
+
+def test_a_side_can_be_words_that_one_kind_of_runs_has_in_its_commands(tmp_path: Path) -> None:
+    words = [f"model=capsnet data=coil20 attention={name}" for name in ("none", "cbam")]
+    write(tmp_path, [one for of_row, best in zip(words, MAXIMA, strict=True) for one in runs(of_row, best)])
+    assert lines(compared(tmp_path, "attention=none", "attention=cbam"))[ACCURACY][2] == "+0.50 points"
+    with pytest.raises(InputError, match=r"^model=capsnet: runs of several kinds have it: capsnet coil20, dyn"):
+        compare(("model=capsnet", "attention=cbam"), tmp_path)
+
+
 # Costs
 
 QUIET = {"load": 1.0, "threads": 2}
