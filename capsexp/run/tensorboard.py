@@ -9,10 +9,14 @@ are epochs, counted from 1. TensorBoard sorts by name and opens the first two gr
 | scalars | accuracies in percent, losses, reconstruction error, learning rate, peak memory in MB, seconds;   |
 |         | at the end the maximum                                                                            |
 | images  | `reconstructions`: an evaluated image of each class, and below it its reconstruction              |
-| hparams | the configuration, and the accuracies                                                             |
+| hparams | what was typed but for the budget, and the accuracies, which so few columns leave in view         |
+| text    | the command, and the record                                                                       |
 """
 
+import json
+import shlex
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor, nn
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 from torch.utils.tensorboard.summary import image as image_summary
+from torch.utils.tensorboard.summary import text
 
 from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.errors import DONE, InputError
@@ -34,8 +39,10 @@ from capsexp.routing.observe import observe
 from capsexp.run.loggers import RunLogger, display_name, hyperparameters
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
+from capsexp.run.records import Record
 
 FOLDER = "tensorboard"  # below paths.logs
+UNCOMPARED = ("budget", "trainer", "-")  # words of a command that HParams leaves out
 EXAMPLES = 10  # images of which reconstructions are shown, each of another class
 
 
@@ -66,10 +73,14 @@ class TensorBoard(RunLogger):
         self._append(0, file_version="brain.Event:2")
         self._append(done + 1, session_log=SessionLog(status=SessionLog.START))
         if not done:
-            values = hyperparameters(self.planned).items()
-            texts = {key: str(value) if type(value) is int else value for key, value in values}  # 3, not 3.0000
-            session = hparams.hparams_pb(texts, trial_id=display_name(self.planned))
-            self._append(0, summary=session)
+            words = shlex.split(self.planned.command or "")
+            pairs = [word.split("=", 1) for word in words if "=" in word and not word.startswith(UNCOMPARED)]
+            typed = {key.lstrip("+"): value for key, value in pairs}
+            self._append(
+                0,
+                summary=hparams.hparams_pb(typed or hyperparameters(self.planned), trial_id=display_name(self.planned)),
+            )
+            self._append(0, summary=text("command", self.planned.command or ""))  # type: ignore[no-untyped-call]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         super().on_train_epoch_end(trainer, module)
@@ -81,6 +92,11 @@ class TensorBoard(RunLogger):
             with torch.no_grad(), trainer.precision_plugin.forward_context():
                 picture = reconstructions(module, module.decoder, *images)
             self._append(epoch, summary=image_summary("reconstructions", picture, dataformats="CHW"))  # type: ignore[no-untyped-call]
+
+    def finish(self, record: Record) -> None:
+        super().finish(record)
+        fields = {name: value for name, value in asdict(record).items() if name not in ("epochs", "correct")}
+        self._append(0, summary=text("record", f"```\n{json.dumps(fields, indent=1)}\n```"))  # type: ignore[no-untyped-call]
 
     def write(self, numbers: dict[str, float], epoch: int) -> None:
         self._append(epoch, summary=Summary(value=[Summary.Value(tag=t, simple_value=v) for t, v in numbers.items()]))

@@ -104,6 +104,8 @@ def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> Non
     # What differs comes first, which is what the page shows unasked, as five metrics.
     infos = {info.name: info for info in experiment.hparam_infos}
     assert [*infos][:2] == [name for name in infos if infos[name].differs] == ["attention", "routing.iterations"]
+    assert "data" in infos
+    assert not any(name.startswith(("budget", "trainer")) for name in infos)
     assert {value.string_value for value in infos["routing.iterations"].domain_discrete.values} == {"2", "3"}
     metrics = [metric.name for metric in experiment.metric_infos]
     shown = ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
