@@ -1,8 +1,10 @@
 """`capsexp KEY=VALUE …`: compose, check, run; with -m, for every combination. `capsexp COMMAND …`: see COMMANDS."""
 
 import argparse
+import io
 import logging
 import sys
+from contextlib import nullcontext, redirect_stdout, suppress
 from importlib import import_module
 from importlib.metadata import version
 from typing import NoReturn
@@ -15,7 +17,15 @@ from hydra._internal import utils as hydra_utils
 from hydra.core.utils import env_override
 from hydra.types import RunMode
 
-from capsexp.cli import add_launcher_options, exit_with, handle_signals, interrupt_all, launcher_words, wrong_option
+from capsexp.cli import (
+    add_launcher_options,
+    exit_with,
+    handle_signals,
+    interrupt_all,
+    launcher_words,
+    print_line,
+    wrong_option,
+)
 from capsexp.config import compose
 from capsexp.config.checks import unknown_name
 from capsexp.errors import DONE, CapsexpError, InputError
@@ -81,7 +91,7 @@ def _run(words: list[str]) -> int:
     typed = [*options.overrides, *launcher_words(options)]
     with sweep.application(typed, name, options.config_path) as (app, overrides, config):
         if options.multirun or config.hydra.mode is RunMode.MULTIRUN:
-            return sweep.sweep(app, name, overrides, config)
+            return sweep.sweep(app, config)
         if launcher_words(options):
             raise InputError("--jobs, --retry, --time-limit: only with -m")
         returned = app.run(name, sweep.task, overrides).return_value
@@ -95,8 +105,12 @@ def _show(words: list[str], options: argparse.Namespace) -> int:
         rest.append(f"--config-dir={searchpath.folders()[-1]}")
     overrides = [*searchpath.as_overrides(), *map(compose.for_hydra, options.overrides)]
     sys.argv[1:] = [*overrides, *rest]  # --info would take an override for its value
-    with env_override({"HYDRA_FULL_ERROR": "1"}):  # errors are raised; Hydra would print them in several lines
+    shown = io.StringIO() if options.help else sys.stdout  # whose lists Hydra would break inside words
+    ending = suppress(SystemExit) if options.help else nullcontext()
+    with env_override({"HYDRA_FULL_ERROR": "1"}), redirect_stdout(shown), ending:  # errors are raised, not printed
         hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")(sweep.task)()
+    for line in shown.getvalue().splitlines() if isinstance(shown, io.StringIO) else ():
+        print_line(line)
     return DONE
 
 

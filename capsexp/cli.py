@@ -12,14 +12,14 @@ import threading
 import time
 import traceback
 from _thread import interrupt_main
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from capsexp.config import searchpath
-from capsexp.config.compose import for_hydra
+from capsexp.config.checks import did_you_mean
+from capsexp.config.compose import composed, for_hydra
 from capsexp.config.errors import explained
 from capsexp.errors import (
     DONE,
@@ -97,7 +97,7 @@ def _without_search_path(words: list[str]) -> list[str]:
 def print_error(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
     """Prints an error as one line, after a traceback if requested or for a bug; returns it as one of ours.
 
-    `words` are the overrides of the configuration: the nearest names to a wrong one depend on the others.
+    `words` are the overrides of the configuration: the did_you_mean names to a wrong one depend on the others.
     """
     if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing more is written to the pipe when Python exits
@@ -155,7 +155,7 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        wrong_option(message)
+        wrong_option(message, self._option_string_actions)
 
 
 class _Help(argparse.HelpFormatter):
@@ -200,19 +200,11 @@ def integer(least: int) -> Callable[[str], int]:
     return parsed
 
 
-def minutes(text: str) -> float:
-    """Reads the value of an option as a number of minutes; raises argparse's error."""
-    with suppress(ValueError):
-        if (number := float(text)) > 0:
-            return number
-    raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
-
-
 def add_launcher_options(parser: argparse.ArgumentParser) -> None:
     """How many runs are launched: keys of hydra/launcher=local as options."""
-    parser.add_argument("--jobs", type=integer(1), metavar="N", help="runs at a time (default: one a GPU, or one)")
-    parser.add_argument("--time-limit", type=minutes, metavar="MINUTES", help="then stop")
-    parser.add_argument("--retry", type=integer(0), metavar="N", help="more attempts at a failed run")
+    parser.add_argument("--jobs", metavar="N", help="runs at a time (default: one a GPU, or one)")
+    parser.add_argument("--time-limit", metavar="MINUTES", help="then stop")
+    parser.add_argument("--retry", metavar="N", help="more attempts at a failed run")
 
 
 def launcher_words(options: argparse.Namespace) -> list[str]:
@@ -221,10 +213,16 @@ def launcher_words(options: argparse.Namespace) -> list[str]:
     return [f"hydra.launcher.{name}={value}" for name, value in values.items() if value is not None]
 
 
-def wrong_option(message: str) -> NoReturn:
-    """Raises InputError for argparse's message; an unknown option may be meant as a key of the configuration."""
-    typed = re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)
-    raise InputError(f"{message}; keys are written {typed[1]}{typed[2] or '=VALUE'}" if typed else message)
+def wrong_option(message: str, options: Iterable[str] = ()) -> NoReturn:
+    """Raises InputError for argparse's message; an unknown option may be meant as another, or as a key."""
+    if not (typed := re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)):
+        raise InputError(message)
+    if near := did_you_mean(f"--{typed[1]}", options):
+        raise InputError(f"{message}{near}")
+    groups = composed([]).items()
+    inside = [f"{group}.{typed[1]}" for group, node in groups if isinstance(node, dict) and typed[1] in node]
+    written = " or ".join(f"{key}{typed[2] or '=VALUE'}" for key in inside or [typed[1]])
+    raise InputError(f"{message}; keys are written {written}")
 
 
 def handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:

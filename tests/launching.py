@@ -38,9 +38,10 @@ def start(folder: Path, *more: str, **options: bool) -> "subprocess.Popen[str]":
 def planned(folder: Path) -> list[planning.Job]:
     """The launcher's jobs."""
     overrides = [word for word in arguments(folder) if "=" in word and not word.startswith("--")]
-    jobs, barred = planning.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], PAPER, range(2))
-    assert not barred
-    return jobs
+    study = studies.load("jiao_table2")
+    made = planning.plan_runs(planning.commands_of([study], ["budget=demo", *overrides], PAPER, range(2)))
+    assert not made.barred
+    return made.jobs
 
 
 def records_in(folder: Path) -> dict[str, records.Record]:

@@ -124,7 +124,7 @@ class Installed(NamedTuple):
 def install(folder: Path) -> Installed:
     """Builds the wheel, of a copy, and installs it in an environment in the folder."""
     environment, sources, wheels = folder / "environment", folder / "sources", folder / "wheels"
-    names = ("capsexp", "conf", "hydra_plugins", "results/runs", "LICENSES", "docs/package.md", "LICENSE", "setup.py")
+    names = ("capsexp", "conf", "results/runs", "LICENSES", "docs/package.md", "LICENSE", "setup.py")
     for name in (*names, "pyproject.toml", "results/benchmarks/claims.json"):
         (sources / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, sources / name)

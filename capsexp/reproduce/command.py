@@ -5,9 +5,6 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 """
 
 import argparse
-import os
-import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,15 +12,13 @@ from typing import TYPE_CHECKING
 from capsexp.cli import Parser, add_launcher_options, integer, launcher_words
 from capsexp.config import searchpath
 from capsexp.config.checks import did_you_mean, typed_key
-from capsexp.config.compose import command_here
 from capsexp.errors import DONE, FAILED, InputError, duration
 from capsexp.reproduce import sweep
 from capsexp.study import studies
-from capsexp.study.selection import LAPTOP, PAPER, TYPED
+from capsexp.study.selection import LAPTOP, PAPER, TYPED, select
 
 if TYPE_CHECKING:
     from capsexp.config.schema import Paths
-    from capsexp.results.study import StudyResults
 
 RESUME = "the same command continues after the last whole epochs"
 
@@ -34,26 +29,24 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [studies.load(name) for name in options.names]
     for name in studies.names():  # the tables need all studies: a faulty one is told before the runs
         studies.load(name)
-    from capsexp.reproduce import launcher, monitor, planning  # torch takes seconds to import: names are checked first
+    from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
 
     with sweep.application(options.for_launcher) as (app, _, config):
-        here = sweep.options_of(config)
-        jobs, barred = planning.plan_all(
-            chosen, options.overrides, options.setting, range(options.seeds), not options.dry_run
-        )
-        at_a_time = planning.concurrency(jobs, here.jobs)[0] if here else max(1, len(jobs))
-        monitor.print_plan(jobs, barred, at_a_time, listed=options.dry_run)
+        commands = planning.commands_of(chosen, options.overrides, options.setting, range(options.seeds))
+        planned = planning.plan_runs(commands, not options.dry_run)
+        jobs, barred = planned.jobs, planned.barred
+        monitor.print_plan(planned, sweep.options_of(config), listed=options.dry_run)
         if options.dry_run:
             return FAILED if barred else DONE
-        begun = time.monotonic()
+        begun, before = time.monotonic(), planning.count(jobs, "finished")
         problems: list[str] = []
         try:
-            if here:
-                launcher.launch(jobs, here)
-            else:
-                sweep.train_by(config, app, jobs)
+            sweep.train(planned, app, config)
             if jobs:
                 ended = f"{monitor.ended(jobs)} in {duration(time.monotonic() - begun)}"
+                if shipped := sum(job.is_shipped for job in jobs):
+                    now = planning.count(jobs, "finished") - before
+                    ended += f": {now} trained now, {shipped} came with the repository"
                 problems = _print_tables(options, jobs[0].planned.config.paths, ended)
         finally:
             failed = [job for job in jobs if job.state == "failed"]
@@ -65,8 +58,7 @@ def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> li
     """Makes the tables of the studies that ran and prints what they say; what is wrong with records.
 
     In a folder of one's own they are written to its tables/. In the project's folder, those of all studies and the
-    README's are, as by `make tables`. A table of some rows, or of another training than the study's, is only printed
-    there.
+    README's are, as by `make tables`; a table of some rows, or of another training than the study's, beside the logs.
     """
     from capsexp.config.searchpath import ROOT
     from capsexp.tables import files, screen
@@ -74,33 +66,20 @@ def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> li
     results = Path(paths.results)
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (ROOT / "results").resolve()
-    output = results / "tables"
+    chosen = [select(studies.load(name), options.overrides, options.setting) for name in options.names]
+    rows = any(":" in name for name in options.names)
+    part = rows or any(one.only or one.blocks[0].name == TYPED for one in chosen)
+    output = (results if own or not part else Path(paths.logs)) / "tables"
     words = options.names, options.overrides, options.setting
-    generated = files.regenerate(*words, results=results, output=output if own else None)
+    generated = files.regenerate(*words, results=results, output=output if own or part else None)
     if not own:
-        files.regenerate(results=results, output=output, readme=ROOT / "README.md")
+        files.regenerate(results=results, output=results / "tables", readme=ROOT / "README.md")
     if len(generated.measured) > 1:
         screen.print_studies(generated.measured, ended, output)
     for one in generated.measured if len(generated.measured) == 1 else []:
-        there = output / f"{one.study.name}.md"
-        written = None if one.selection.only or (one.typed and not own) or not one.runs else there
-        setting = TYPED if one.typed else options.setting
-        screen.print_screen(one, setting, ended, written, _next(one, paths.logs) if one.runs else [])
+        written = output / f"{one.study.name}.md" if one.runs else None
+        screen.print_screen(one, TYPED if one.typed else options.setting, ended, written, paths.logs)
     return generated.problems
-
-
-def _next(results: "StudyResults", logs: str) -> list[tuple[str, str]]:
-    """What to type after a study's runs, and what for; the program as this shell finds it."""
-    here = Path(sys.executable).parent
-    tools = {tool: tool if shutil.which(tool) else os.path.relpath(here / tool) for tool in ("capsexp", "tensorboard")}
-    whole = command_here("reproduce", results.study.name, "--dry-run", program=tools["capsexp"])
-    photos = [(f"{tools['capsexp']} data=folder data.path=photos", "your own images")]
-    return [
-        (f"{tools['tensorboard']} --logdir {logs}/tensorboard", "the curves"),
-        (f"{tools['capsexp']} inspect sample 7", "what a trained network does"),
-        (whole, "the whole table: runs and time"),
-        *(photos if all(run.data != "folder" for run in results.runs) else []),
-    ]
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:

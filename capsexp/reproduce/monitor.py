@@ -3,8 +3,9 @@
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import mean
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,82 +14,50 @@ from rich.table import Table
 from rich.text import Text
 
 from capsexp.cli import print_line
+from capsexp.config.checks import typed_key
 from capsexp.config.compose import distinguishing, varied
-from capsexp.errors import duration, plural
-from capsexp.reproduce.planning import Job, State, count
+from capsexp.errors import InputError, duration, plural
+from capsexp.reproduce.planning import Job, Planned, State, concurrency, count
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import LAST, OUTPUT
 
+if TYPE_CHECKING:
+    from capsexp.reproduce.launcher import Options
+
 _REFRESH = 0.25  # seconds between two drawings of the table
-_RESULTS = {"epoch": 9, "best %": 7, "published": 10, "s an epoch": 11}  # columns behind the keys, with their widths
 
 
 class Monitor:
-    """Prints a line when a run has ended; on a terminal these are a table, above the lines of what runs.
-
-    The columns are the keys in which the runs differ; where they don't fit, a run's line is its words.
-    """
+    """Prints a line when a run has ended; on a terminal, below them, what runs and how far all runs are."""
 
     def __init__(self, jobs: Sequence[Job], at_a_time: int, console: Console | None = None) -> None:
         self.jobs, self.at_a_time = jobs, at_a_time
         self.told = {job.name for job in jobs if job.state != "waiting"}
         self.live = Live(console=console or Console(), auto_refresh=False, transient=True)
         self.drawn = 0.0
-        keys, _ = varied([job.words for job in jobs])
-        heads = [key.rpartition(".")[2] for key in keys]
-        heads = [*keys] if len({*heads}) < len(heads) else heads
-        self.widths = [max(map(len, [head, *keys[key]])) + 2 for head, key in zip(heads, keys, strict=True)]
-        self.labels = [*zip(*keys.values(), strict=True)] or [() for _ in jobs]
-        self.results = [head for head in _RESULTS if head != "published" or any(job.published for job in jobs)]
-        width = sum(self.widths) + sum(_RESULTS[head] for head in self.results)
-        self.columns = self.live.console.is_terminal and width <= self.live.console.width
-        self.head = self._line(heads, {head: head for head in self.results})
-        self.begun = False
 
     def update(self) -> None:
         """Prints the jobs that have ended, and draws the table, a few times a second at most."""
-        for number, job in enumerate(self.jobs):
+        console = self.live.console
+        for job in self.jobs:
             if job.state in ("finished", "failed") and job.name not in self.told:
                 self.told.add(job.name)
-                self._print(number, job)
+                before = "" if console.is_terminal else f"{self.counts()}: {job.state} "
+                console.print(Text(f"{before}{job.name}: {job.outcome}"), soft_wrap=not console.is_terminal)
         if time.monotonic() - self.drawn > _REFRESH:
             self.drawn = time.monotonic()
             self.live.update(self.table(), refresh=True)
 
-    def _print(self, number: int, job: Job) -> None:
-        console = self.live.console
-        if self.columns and job.state == "finished":
-            if not self.begun:
-                console.print(Text(self.head, style="bold"))
-            self.begun = True
-            console.print(Text(self.row(number, job)))
-        else:
-            line = f"{self.counts()}: {job.state} {job.name}: {job.outcome}"
-            console.print(Text(line), soft_wrap=not console.is_terminal)
-
     def table(self) -> Group:
-        """What runs, and how far all runs are."""
-        running = [self.row(number, job) for number, job in enumerate(self.jobs) if job.state == "running"]
-        lines = [Text(self.head, style="bold")] if self.columns and running and not self.begun else []
-        lines += [Text(line, style="dim") for line in running]
-        total = Table.grid(padding=(0, 1))
+        """A row a running job, and below them the counts."""
+        rows, total = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 1))
+        for job in [job for job in self.jobs if job.state == "running"]:
+            done = job.progress
+            results = [f"best {done.best:.2f} %", f"{done.seconds:.1f} s an epoch"] if done.epoch else ["", ""]
+            rows.add_row(Text(job.name), f"epoch {done.epoch}/{job.planned.epochs}", *results, style="dim")
         left, epochs = sum(job.left for job in self.jobs), sum(job.planned.epochs for job in self.jobs)
         total.add_row(ProgressBar(epochs, epochs - left, width=8), Text(self.counts(), style="bold"))
-        return Group(*lines, total)
-
-    def row(self, number: int, job: Job) -> str:
-        """A job's line of the table."""
-        done = job.progress
-        known = {"epoch": f"{done.epoch}/{job.planned.epochs}", "published": job.published}
-        if done.epoch:
-            known |= {"best %": f"{done.best:.2f}", "s an epoch": f"{done.seconds:.1f}"}
-        if self.columns:
-            return self._line(self.labels[number], known)
-        return "  ".join([job.name, *(f"{name} {known[name]}" for name in self.results if known.get(name))])
-
-    def _line(self, labels: Sequence[str], results: Mapping[str, str]) -> str:
-        left = "".join(label.ljust(width) for label, width in zip(labels, self.widths, strict=True))
-        return left + "".join(results.get(name, "").rjust(_RESULTS[name]) for name in self.results)
+        return Group(rows, total)
 
     def counts(self) -> str:
         """3 of 8 finished, 2 running, 3 waiting, 20 min left."""
@@ -98,27 +67,42 @@ class Monitor:
         return ", ".join([*words, *time_left(self.jobs, self.at_a_time)])
 
 
-def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], at_a_time: int, listed: bool) -> None:
-    """Prints what there is to do; `listed`: a line a configuration, with the states of its seeds."""
+def print_plan(planned: Planned, here: "Options | None", listed: bool) -> None:
+    """Prints what there is to do, by the launcher `here` or, if None, by another one.
+
+    `listed`: a line a configuration, with the states of its seeds.
+    """
+    jobs = planned.jobs
+    at_a_time = concurrency(jobs, here.jobs)[0] if here else max(1, len(jobs))
     _, common = varied([job.words for job in jobs])
     if len(jobs) > 1 and common and any(job.left for job in jobs):
         print_line(f"all runs: {' '.join(common)}")
     rows: dict[tuple[str, ...], list[Job]] = defaultdict(list)
     for job in jobs if listed else ():
-        rows[job.words[:-1]].append(job)
+        rows[tuple(word for word in job.words[:-1] if typed_key(word) != "routing.iterations")].append(job)
     for (words, row), name in zip(rows.items(), distinguishing([*rows]), strict=True):
-        first, last = row[0].planned.config.seed, row[-1].planned.config.seed
         states = ", ".join(f"{number} {state}" for state, number in Counter(map(_in_words, row)).items())
-        seeds = f"seeds {first}-{last}" if last > first else f"seed {first}"
-        print_line(", ".join([f"{name or ' '.join(words)}: {seeds}: {states}", *time_left(row, 1)]))
+        iterations = {job.planned.config.routing.iterations or 0 for job in row}
+        folded = [_range("iteration", iterations)] * (len(iterations) > 1)
+        folded.append(_range("seed", {job.planned.config.seed for job in row}))
+        print_line(", ".join([f"{name or ' '.join(words)}: {', '.join(folded)}: {states}", *time_left(row, 1)]))
     epochs = sum(job.left for job in jobs)
-    numbers = f"{count(jobs, 'finished')} finished, {count(jobs, 'failed')} failed before"
+    shipped = sum(job.is_shipped for job in jobs)
+    whose = f" ({shipped} of them came with the repository; paths.results=mine trains all)" * bool(shipped)
+    numbers = f"{count(jobs, 'finished')} finished{whose}, {count(jobs, 'failed')} failed before"
     left = f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
-    print_line(", ".join([f"{plural(len(jobs), 'run')}: {numbers}", left, *time_left(jobs, at_a_time)]))
+    hours = time_left(jobs, at_a_time) or ["time not known"] * bool(epochs)
+    print_line(", ".join([f"{plural(len(jobs), 'run')}: {numbers}", left, *hours]))
     if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
         print(f"{trials} of them are trials of a few steps (budget.steps), which test no number")
-    for reason, stopped in barred.items():
+    for reason, stopped in planned.barred.items():
         print_line(f"can't run {plural(len(stopped), 'configuration')}: {reason}")
+
+
+def _range(what: str, numbers: Collection[int]) -> str:
+    """Seeds 0-2, seed 0."""
+    first, last = min(numbers), max(numbers)
+    return f"{what}s {first}-{last}" if last > first else f"{what} {first}"
 
 
 def _in_words(job: Job) -> str:
@@ -129,15 +113,12 @@ def _in_words(job: Job) -> str:
     return "running" if is_locked(job.planned.folder) else "interrupted" if interrupted else "to do"
 
 
-def ended(jobs: Sequence[Job]) -> str:
+def ended(runs: Collection[Job | InputError]) -> str:
     """20 of 22 runs finished, 2 left: run the same command again to continue."""
-    return ended_of(count(jobs, "finished"), len(jobs), count(jobs, "waiting", "running"))
-
-
-def ended_of(finished: int, runs: int, left: int) -> str:
-    """The same, from the numbers."""
+    jobs = [run for run in runs if isinstance(run, Job)]
+    left = count(jobs, "waiting", "running")
     more = f", {left} left: run the same command again to continue" if left else ""
-    return f"{finished} of {plural(runs, 'run')} finished{more}"
+    return f"{count(jobs, 'finished')} of {plural(len(runs), 'run')} finished{more}"
 
 
 def failure(job: Job) -> str:

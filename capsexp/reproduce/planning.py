@@ -1,8 +1,11 @@
 """The runs of studies: which there are, what can't be run, and how far they are."""
 
 import ctypes
+import re
+import shutil
+import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.context import ForkServerProcess
@@ -15,16 +18,18 @@ import torch
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import command, distinguishing, portable
 from capsexp.config.schema import Config
+from capsexp.config.searchpath import ROOT
 from capsexp.data import source
 from capsexp.errors import InputError, printable
 from capsexp.results import runs
 from capsexp.run import records
 from capsexp.run.plan import Plan, plan
 from capsexp.study.identity import describe
-from capsexp.study.selection import TYPED, combination, select
+from capsexp.study.selection import combination, select
 from capsexp.study.studies import Study
 
 State = Literal["waiting", "running", "finished", "failed"]
+Words = tuple[str, ...]  # KEY=VALUE …
 
 
 class Progress(ctypes.Structure):
@@ -49,7 +54,6 @@ class Job:
     planned: Plan
     overrides: tuple[str, ...] = ()
     name: str = ""  # in a few words: the overrides that not all runs have
-    published: str = ""  # accuracy that is printed for its row; none where other words are typed
     state: State = "waiting"
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
     progress: Progress = field(default_factory=Progress)
@@ -58,6 +62,7 @@ class Job:
     slot: int = 0  # which of the runs at the same time it is
     failures: int = 0  # of this launcher's attempts
     not_before: float = 0.0  # of the next attempt, on time.monotonic's clock
+    is_shipped: bool = False  # its record came with the repository
     alone: bool = False  # beside others it found too little GPU memory
 
     @cached_property
@@ -87,56 +92,68 @@ class Job:
         self.outcome = records.result_line(record) if record.error is None else printable(record.error)
 
 
-def plan_all(
-    studies: Iterable[Study], typed: Sequence[str], setting: str, seeds: Sequence[int], download: bool = True
-) -> tuple[list[Job], dict[str, list[str]]]:
-    """All runs of the studies, each once, with their states; and why some can't be run: reason → commands.
+@dataclass(frozen=True)
+class Planned:
+    """The run of each command line, or why it can't be run; equal ones are one run."""
 
-    Typed words select among a study's runs or replace words of theirs: see `capsexp.study.selection`. The seeds of a
-    configuration follow each other, so that rows of a table are complete early. Missing data sets are downloaded;
-    without `download` a missing set is assumed to be the published one. Raises InputError for typed words that no run
-    can have, or that leave nothing to compare.
+    runs: Mapping[Words, Job | InputError]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Each run once."""
+        return list(dict.fromkeys(run for run in self.runs.values() if isinstance(run, Job)))
+
+    @property
+    def barred(self) -> dict[str, set[Words]]:
+        """Why some can't be run: reason → command lines without seeds."""
+        reasons: dict[str, set[Words]] = {}
+        for words, error in self.runs.items():
+            if isinstance(error, InputError):
+                reasons.setdefault(str(error), set()).add(_without_seed(words))
+        return reasons
+
+
+def commands_of(studies: Iterable[Study], typed: Sequence[str], setting: str, seeds: Sequence[int]) -> list[Words]:
+    """The command lines of the studies' runs; typed words select or replace: see `capsexp.study.selection`.
+
+    The seeds of a configuration follow each other, so that rows of a table are complete early. Raises InputError for
+    typed words that no run can have, or that leave nothing to compare.
+    """
+    blocks = [select(study, typed, setting).blocks[0] for study in studies]
+    runs = [run.overrides for block in blocks for of_row in block.runs.values() for run in of_row]
+    return [(*words, f"seed={seed}") for words in dict.fromkeys(runs) for seed in seeds]
+
+
+def plan_runs(commands: Iterable[Words], download: bool = True) -> Planned:
+    """The runs of command lines, with their states, and why others can't be run.
+
+    Missing data sets are downloaded; without `download` they are assumed to be the published ones.
     """
     jobs: dict[str, Job] = {}
-    barred: dict[str, list[str]] = {}
+    plans: dict[Words, Plan] = {}
     lacking: dict[str, InputError] = {}
-    for study in studies:
-        block = select(study, typed, setting).blocks[0]
-        rows = {run: row for row in study.rows for run in block.runs.get(row.name, ())}
-        for run, row in rows.items():
-            printed = row.printed.get("accuracy")
-            published = f"{printed.value:.2f}" if printed and block.name != TYPED else ""
-            try:
-                first = _planned(run.config, lacking, download)
-            except InputError as error:
-                barred.setdefault(str(error), []).append(" ".join(run.overrides))
-                continue
-            for seed in seeds:
-                words = (*run.overrides, f"seed={seed}")
-                repeated = command(words, first.precision)
-                planned = replace(first, config=replace(first.config, seed=seed), command=repeated)
-                jobs.setdefault(planned.name, Job(planned, words, published=published))
-    _look_up([*jobs.values()])
-    return [*jobs.values()], barred
-
-
-def plan_each(commands: Iterable[Sequence[str]]) -> list[Job | InputError]:
-    """The run of each command line of a sweep, with its state, or why it can't be run; equal ones are one run."""
-    jobs: dict[str, Job] = {}
-    lacking: dict[str, InputError] = {}
-    planned: list[Job | InputError] = []
-    for overrides in commands:
+    runs: dict[Words, Job | InputError] = {}
+    for words in commands:
+        first = _without_seed(words)  # of a configuration, composed once
         try:
-            first = _planned(combination(tuple(overrides)).config, lacking)
-            first = replace(first, command=command(overrides, first.precision))
-            planned.append(jobs.setdefault(first.name, Job(first, tuple(overrides))))
+            if first not in plans:
+                plans[first] = _planned(combination(first).config, lacking, download)
+            seeds = [int(word.removeprefix("seed=")) for word in words if word not in first]
+            config = replace(plans[first].config, seed=(seeds or [plans[first].config.seed])[-1])
+            planned = replace(plans[first], config=config, command=command(words, plans[first].precision))
+            runs[words] = jobs.setdefault(planned.name, Job(planned, words))
         except InputError as error:
-            planned.append(error)
+            runs[words] = error
     _look_up([*jobs.values()])
-    return planned
+    return Planned(runs)
 
 
-def _planned(config: Config, lacking: dict[str, InputError], download: bool = True) -> Plan:
+def _without_seed(words: Words) -> Words:
+    """A command line without its seed; another word than a number stays, to be refused."""
+    return tuple(word for word in words if not re.fullmatch(r"seed=\d{1,9}", word))
+
+
+def _planned(config: Config, lacking: dict[str, InputError], download: bool) -> Plan:
     """The plan of a run, after its data set has been downloaded; one that is `lacking` is tried once."""
     if config.data.name in lacking:
         raise lacking[config.data.name]
@@ -149,14 +166,25 @@ def _planned(config: Config, lacking: dict[str, InputError], download: bool = Tr
     return plan(config)
 
 
+def _shipped(results: Path) -> set[str]:
+    """The names of the records that came with the repository: git's, where `results` is its folder."""
+    if results.resolve() != ROOT / "results" or not shutil.which("git"):
+        return set()
+    listed = ["git", "-C", str(results), "ls-files", "runs"]
+    output = subprocess.run(listed, capture_output=True, text=True, check=False).stdout
+    return {Path(line).name for line in output.splitlines()}
+
+
 def _look_up(jobs: Sequence[Job]) -> None:
     """Names the jobs, reads their records, and guesses the others' times, on a GPU from runs on GPUs."""
+    results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
+    shipped = _shipped(results)
     for job, name in zip(jobs, distinguishing([job.words for job in jobs]), strict=True):
         job.name = name or job.planned.name
         if not job.planned.config.rerun:
             job.read_record()
+        job.is_shipped = job.state == "finished" and job.planned.path.name in shipped
     waiting = [job for job in jobs if job.state == "waiting"]
-    results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
     per_image: dict[tuple[str, str, bool], list[float]] = defaultdict(list)
     for run in runs.read(results)[0] if waiting and results.is_dir() else ():
         if "seconds" in run.measures and run.trained_images and not run.trained.is_narrowed:

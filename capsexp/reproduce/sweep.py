@@ -1,4 +1,4 @@
-"""Many runs through Hydra: its sweeps, its launchers, and what is printed when a sweep has ended."""
+"""Many runs: the combinations of a sweep, the launcher here and Hydra's, and what is printed at the end."""
 
 import os
 import time
@@ -16,7 +16,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Glob
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -24,14 +23,15 @@ from capsexp.cli import handle_signals, interrupt_all, print_error, print_line
 from capsexp.config import by_hydra, compose, searchpath
 from capsexp.config.checks import check_dataclass
 from capsexp.config.schema import check, without_effect
-from capsexp.errors import DONE, FAILED, CapsexpError, InputError, RunError, duration, raise_interruption
+from capsexp.errors import DONE, FAILED, WRONG_INPUT, CapsexpError, InputError, duration, raise_interruption
+from capsexp.study import studies
 
 if TYPE_CHECKING:
     from capsexp.reproduce.launcher import Options
-    from capsexp.reproduce.planning import Job
+    from capsexp.reproduce.planning import Planned
     from capsexp.run.records import Record
 
-LOCAL = "hydra_plugins.capsexp_launcher.LocalLauncher"
+LOCAL = "capsexp.reproduce.launcher.Options"  # which Hydra composes, and never makes
 _FOLDER = "hydra.launcher.submitit_folder"  # of the files of submitit's jobs
 
 
@@ -41,7 +41,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
     An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back.
     """
     hydra_config = HydraConfig.get()
-    overrides = [str(word) for word in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or []]
+    overrides = _typed(HydraConfig.instance().cfg)
     handle_signals(interrupt_all)  # a launcher's process may ignore SIGTERM
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
@@ -57,6 +57,11 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
     except Exception as error:
         raise_interruption(error)
         return print_error(error, overrides)
+
+
+def _typed(config: Any) -> list[str]:
+    """The KEY=VALUE of a command line, without Hydra's own."""
+    return [str(word) for word in OmegaConf.to_container(config.hydra.overrides.task, resolve=False) or []]
 
 
 @contextmanager
@@ -75,93 +80,75 @@ def application(words: Sequence[str], name: str = "config", folder: str = "") ->
 
 def options_of(config: DictConfig) -> "Options | None":
     """How the launcher here is to launch; None for another launcher. Raises InputError."""
-    node = config.hydra.launcher
-    return checked({key: node[key] for key in node if key != "_target_"}) if node._target_ == LOCAL else None
-
-
-def checked(options: dict[str, Any]) -> "Options":
-    """The options of the launcher here; raises InputError."""
     from capsexp.reproduce.launcher import Options
 
-    node: Options = check_dataclass(Options, options, "hydra.launcher")
-    return node
+    node = config.hydra.launcher
+    given = {key: node[key] for key in node if key != "_target_"}
+    here: Options | None = check_dataclass(Options, given, "hydra.launcher") if node._target_ == LOCAL else None
+    return here
 
 
-def train(commands: Sequence[Sequence[str]], options: dict[str, Any]) -> list["Record | CapsexpError | None"]:
-    """Trains the runs of these command lines here; of each its record, its error, or None where it is left."""
-    from capsexp.reproduce import launcher, monitor, planning
-    from capsexp.run import records
+def train(planned: "Planned", app: Any, config: DictConfig) -> None:
+    """Trains what is waiting, by the launcher that a configuration names; the jobs then have other states."""
+    if here := options_of(config):
+        from capsexp.reproduce import launcher
 
-    how = checked(options)
-    planned = planning.plan_each(commands)
-    jobs = list(dict.fromkeys(job for job in planned if isinstance(job, planning.Job)))
-    lines = chain(*(without_effect(job.planned.config, job.overrides) for job in jobs))
-    for line in dict.fromkeys(lines):
-        print_line(line)
-    barred = {str(error): [""] for error in planned if isinstance(error, InputError)}
-    monitor.print_plan(jobs, barred, planning.concurrency(jobs, how.jobs)[0], listed=False)
-    launcher.launch(jobs, how)
-    return [
-        job
-        if isinstance(job, InputError)
-        else RunError(monitor.failure(job))
-        if job.state == "failed"
-        else records.read(job.planned.path)
-        if job.state == "finished"
-        else None
-        for job in planned
-    ]
-
-
-def train_by(config: DictConfig, app: Any, jobs: Sequence["Job"]) -> None:
-    """Trains what is waiting by the launcher of Hydra's that a configuration names, and reads what has become of it."""
-    waiting = [job for job in jobs if job.state == "waiting"]
+        launcher.launch(planned.jobs, here)
+        return
+    waiting = [job for job in planned.jobs if job.state == "waiting"]
     context = HydraContext(config_loader=app.config_loader, callbacks=Callbacks(config))
-    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
-    announce(config)
-    returned = launcher.launch([[*job.overrides] for job in waiting], 0) if waiting else []
+    of_hydra = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+    if folder := config.hydra.launcher.get("submitit_folder"):
+        print_line(f"output of the runs: {folder}")  # which submitit keeps from the screen
+    returned = of_hydra.launch([[*job.overrides] for job in waiting], 0) if waiting else []
     for job, value in zip(waiting, returned, strict=True):
         job.read_record()
         if isinstance(error := value.return_value, CapsexpError):
             job.state, job.outcome = "failed", str(error)
 
 
-def announce(config: DictConfig) -> None:
-    """Says where the output of the runs is that a launcher keeps from the screen."""
-    if folder := config.hydra.launcher.get("submitit_folder"):
-        print_line(f"output of the runs: {folder}")
+def sweep(app: Any, config: DictConfig) -> int:
+    """Trains every combination of the words and prints what they gave; the exit code."""
+    from capsexp.reproduce import monitor, planning  # these aren't needed by a run alone
 
-
-def sweep(app: Any, name: str, words: list[str], config: DictConfig) -> int:
-    """Runs every combination and prints what they gave; the exit code."""
-    for word in words:
-        override = compose.parsed(word)
-        if override.is_sweep_override():
-            value, choices = override.value(), [*searchpath.choices(override.key_or_group)]
-            if not (value.filter(choices) if isinstance(value, Glob) else [*override.sweep_string_iterator()]):
-                raise InputError(f"{word}: no values, so that nothing would run")
-    announce(config)
+    commands = studies.expand(tuple(map(_swept, _typed(config))))
+    planned = planning.plan_runs(commands)
+    lines = chain(*(without_effect(job.planned.config, job.overrides) for job in planned.jobs))
+    for line in dict.fromkeys(lines):
+        print_line(line)
+    monitor.print_plan(planned, options_of(config), listed=False)
     begun = time.monotonic()
-    returned = app.multirun(name, task, [*words, *["hydra.mode=MULTIRUN"] * (config.hydra.mode is None)])
-    return _summarised([job for batch in returned for job in batch], time.monotonic() - begun)
+    train(planned, app, config)
+    return _summarised(planned, time.monotonic() - begun)
 
 
-def _summarised(jobs: Sequence[JobReturn], seconds: float) -> int:
+def _swept(word: str) -> str:
+    """A word with the names that a pattern of several stands for; raises InputError for none."""
+    override = compose.parsed(word)
+    if not override.is_sweep_override():
+        return word
+    value, choices = override.value(), [*searchpath.choices(override.key_or_group)]
+    values = value.filter(choices) if isinstance(value, Glob) else [*override.sweep_string_iterator()]
+    if not values:
+        raise InputError(f"{word}: no values, so that nothing would run")
+    return f"{override.get_key_element()}={','.join(values)}" if isinstance(value, Glob) else word
+
+
+def _summarised(planned: "Planned", seconds: float) -> int:
     """Prints the table of a sweep's runs, with their differences, and the errors of failed ones; the exit code."""
-    from capsexp.reproduce import monitor  # these aren't needed by a run alone
-    from capsexp.study.selection import combination
+    from capsexp.reproduce import monitor
     from capsexp.tables.sweep import print_sweep
 
-    values = {tuple(job.overrides or ()): job.return_value for job in jobs}
-    failed = {words: value for words, value in values.items() if isinstance(value, CapsexpError)}
-    finished = [words for words, value in values.items() if value is not None and words not in failed]
-    left = len(values) - len(finished) - len(failed)
-    ended = f"{monitor.ended_of(len(finished), len(values), left)} in {duration(seconds)}"
+    jobs = planned.jobs
+    valid = [words for words, run in planned.runs.items() if not isinstance(run, InputError)]
+    finished = [job for job in jobs if job.state == "finished"]
+    ended = f"{monitor.ended(planned.runs.values())} in {duration(seconds)}"
     if len(finished) > 1:
-        valid = [words for words, value in values.items() if not isinstance(value, InputError)]
-        print_sweep(valid, Path(combination(finished[0]).config.paths.results), ended)
+        print_sweep(valid, Path(finished[0].planned.config.paths.results), ended)
     else:
         print_line(ended)
-    names = dict(zip(values, compose.distinguishing([*values]), strict=True))
-    monitor.print_errors([f"{names[words]}: {error}".removeprefix(": ") for words, error in failed.items()])
-    return min((error.exit_code for error in failed.values()), default=DONE)  # FAILED goes before WRONG_INPUT
+    names = dict(zip(planned.runs, compose.distinguishing([*planned.runs]), strict=True))
+    errors = {words: run for words, run in planned.runs.items() if isinstance(run, InputError)}
+    failed = {run.overrides: monitor.failure(run) for run in jobs if run.state == "failed"}
+    monitor.print_errors([f"{names[words]}: {error}".removeprefix(": ") for words, error in (errors | failed).items()])
+    return FAILED if failed else WRONG_INPUT if errors else DONE

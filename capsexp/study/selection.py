@@ -17,7 +17,7 @@ from capsexp.errors import InputError
 from capsexp.run import keys
 from capsexp.study import studies
 from capsexp.study.identity import Trained, trained
-from capsexp.study.studies import Row, Setting, Study
+from capsexp.study.studies import DEMO, Claim, Row, Setting, Study
 
 #: A setting of this name is the paper's training, a declared shorter one, or another experiment.
 PAPER, LAPTOP, TYPED = "paper", "laptop", "typed"
@@ -94,17 +94,18 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
     if not rows:
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
     names = {row.name for row in rows}
-    chosen = replace(study, rows=rows, claims=[claim for claim in study.claims if {*claim.compared} <= names])
+    chosen = replace(study, rows=rows, claims=[*filter(None, (_on(claim, names) for claim in study.claims))])
     if setting and setting not in study.settings:
         raise InputError(f"{study.name}: declares no {setting} setting")
     blocks = []
     for name in [setting] if setting else study.settings:
         made = own = _block(chosen, name, options)
+        _check_networks(chosen, own, replacing)
         if replacing:
             made = _block(chosen, name, options, replacing)
         now, before = made.trained, own.trained
         if now == before:
-            blocks.append(made)
+            blocks.append(made if study.name != DEMO else replace(made, name=TYPED))  # which no source has
         elif not blocks:
             for a, b in combinations(now, 2):
                 if now[a] == now[b] != [] and before[a] != before[b]:
@@ -115,6 +116,25 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's
     return Selection(chosen, blocks, " ".join(selecting), setting or PAPER)
+
+
+def _on(claim: Claim, names: set[str]) -> Claim | None:
+    """A claim on some rows: with the pairs that they make, which is then not counted; None without any."""
+    if {*claim.compared} <= names:
+        return claim
+    pairs = [pair for pair in claim.pairs if {*pair} <= names]
+    return replace(claim, pairs=pairs, counted=False, question="") if pairs else None
+
+
+def _check_networks(study: Study, block: Block, typed: Sequence[str]) -> None:
+    """Raises InputError for a typed choice that the networks of the rows make, each its own, and their names say."""
+    for word in typed:
+        if (key := typed_key(word)) in ("model", "routing", "attention"):
+            nodes = {name: getattr(runs[0].config, key) for name, runs in block.runs.items() if runs}
+            fixed = {str(node.names if key == "attention" else node.name): name for name, node in nodes.items()}
+            if len(fixed) > 1:
+                rows = " and ".join([*fixed.values()][:2])
+                raise InputError(f"{word}: {key} is another in {rows}; capsexp -m tries it")
 
 
 def _selected(row: Row, setting: Setting, options: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

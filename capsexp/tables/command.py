@@ -74,7 +74,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError("--latex: for one study")
     if options.latex and (options.output or options.check):
         raise InputError("--latex: writes nothing; leave --output and --check out")
-    if options.output is None and not options.overrides and not options.latex:
+    whole = not options.overrides and ":" not in "".join(options.names)
+    if options.output is None and whole and not options.latex:
         options.output = options.results / "tables"
     options.readme = README if options.results == RESULTS else None
     return options

@@ -87,7 +87,7 @@ def regenerate(
     made = Generated([pages.page(one) for one in measured], problems=problems, runs=recorded, measured=measured)
     files: dict[Path, str] = {}
     project = results.resolve() == (ROOT / "results").resolve()
-    written = [one for one in measured if (project or one.runs) and not one.selection.only]
+    written = [one for one in measured if project or one.runs]
     if output is not None:
         for page, one in zip(made.pages, measured, strict=True):
             if one not in written:

@@ -1,61 +1,117 @@
 """The last screen of `capsexp reproduce` and `capsexp -m`: what the runs gave, what they show, what to type next."""
 
+import os
 import re
+import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from capsexp.config.compose import command_here, portable
 from capsexp.errors import plural
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.measures import MEASURES, title_of
+from capsexp.results.measures import title_of
 from capsexp.results.study import MeasuredBlock, StudyResults
+from capsexp.run.plan import BEST
+from capsexp.study.studies import DEMO, Row
 from capsexp.tables import pages, texts
 from capsexp.tables.table import Table
-from capsexp.tables.terminal import print_lines, print_table
+from capsexp.tables.terminal import print_commands, print_lines, print_table
 
 _CLAIMS, _ROWS = 4, 4  # on the screen
-_WIDE = 100  # letters of a command, beside which stands what it is for
 
-Commands = Sequence[tuple[str, str]]  # what to type, and what for
+OWN = ("", "capsexp")  # the source of a sweep, and of the demo
+
+_TOOLS = ("capsexp", "tensorboard")
+
+#: Where TensorBoard shows accuracies as they were, and the seeds of a network, whose names differ in `s0` and the key
+#: alone, in one colour.
+TENSORBOARD = "http://localhost:6006/?smoothing=0&runColorGroup=regex:^(.*)s[0-9]+_(.*)_&tagFilter=accuracy#timeseries"
 
 
-def print_screen(results: StudyResults, setting: str, runs: str, written: Path | None, commands: Commands) -> None:
-    """Prints a study's rows as the source has them, what the claims come to, and commands.
+def print_screen(results: StudyResults, setting: str, runs: str, written: Path | None, logs: str) -> None:
+    """Prints a study's rows as the source has them, what the claims come to, and what to type next.
 
-    A sweep is a study without a source.
+    A sweep, and the demo, are studies without a source.
 
     Args:
         setting: of the runs: the name of a block.
         runs: how many have finished, and in which time.
         written: the file with the whole page.
+        logs: the folder of checkpoints.
     """
-    study = results.study
+    study, sourced = results.study, results.study.source not in OWN
     block = next((one for one in results.blocks if one.block.name == setting), results.blocks[0])
     trained = texts.one_line(block.block.setting.title)
-    cited, how = (f"{pages.cited(study)}. ", f"; trained: {trained}") if study.source else ("", "")
+    cited, how = f"{pages.cited(study)}. " if sourced else "", f"; trained: {trained}" if trained else ""
     only = f", only {results.selection.only}" if results.selection.only else ""
     print_lines([(f"{study.title}{only}", "bold"), (f"{cited}{runs}{how}.", "")])
     for table in row_tables(results, block):
         print_table(table)
     tested = sorted((one for one in results.claims if one.effect and one.runs), key=lambda one: not one.claim.counted)
+    lines: list[tuple[str, str]] = []
     if any(run.status == "trial" for run in results.runs):
         lines = [("Trials of a few steps: these numbers show that the runs work, and nothing else.", "bold")]
-    elif results.typed:
-        ask = "?" if study.source else ":"
-        shown = [f"  {texts.one_line(one.claim.text)}{ask} {texts.effect(one.claim, one.effect)}" for one in tested]
-        lines = [("These runs show:", "bold"), *((line, "") for line in shown[:_CLAIMS])] if shown else []
-        if study.source:
-            lines.append((f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold"))
+    elif results.typed or not sourced:
+        if shown := [[texts.one_line(one.claim.text), *_difference(one, block)] for one in tested[:_CLAIMS]]:
+            print_table(Table("", ["difference", "measured", "these runs show"], "lll", shown))
+        if sourced:
+            lines = [(f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold")]
     else:
         told = [one for one in tested if pages.is_decided(one)][:_CLAIMS] or tested[:2]
         lines = [(_claimed(one), "") for one in told]
         if more := len(results.claims) - len(told):
             lines.append((f"{plural(more, 'more claim')} on the page.", ""))
+    lines += [(texts.one_line(study.remark), "")] * bool(study.remark and not sourced)
     if written:
         lines.append((f"All numbers: {written}", ""))
-    print_lines([*lines, *([("", ""), ("Next", "bold")] if commands else [])])
-    wide = max((len(command) for command, _ in commands if len(command) < _WIDE), default=0)
-    print_lines([(f"  {command.ljust(wide)}  {what}", "") for command, what in commands])
+    print_lines(lines)
+    if block.runs:
+        print_lines([("", ""), ("Next", "bold")])
+        print_commands(_next(results, block, logs))
+
+
+def _difference(one: MeasuredClaim, block: MeasuredBlock) -> list[str]:
+    """The effect of a claim with its interval, and in words: better after 3 epochs, no difference seen."""
+    assert one.effect
+    measured, interval = texts.effect(one.claim, one.effect), one.effect.interval
+    if not interval:
+        return [measured, one.reason]
+    nothing = 1.0 if one.claim.estimate == "factor" else 0.0
+    if interval[0] <= nothing <= interval[1]:
+        return [measured, "no difference seen"]
+    words = ("worse", "better") if one.claim.measure == "accuracy" else ("lower", "higher")
+    epochs = {len(run.curve) for run in block.runs if run.curve}
+    return [measured, words[interval[0] > nothing] + f" after {plural(max(epochs), 'epoch')}" * (len(epochs) == 1)]
+
+
+def _next(results: StudyResults, block: MeasuredBlock, logs: str) -> list[tuple[str, str]]:
+    """What to type after the runs, and what for; the programs as this shell finds them."""
+    study, here = results.study, Path(sys.executable).parent
+    capsexp, tensorboard = (tool if shutil.which(tool) else os.path.relpath(here / tool) for tool in _TOOLS)
+    there = {line.row.name: block.block.runs[line.row.name][0] for line in block.lines if line.runs}
+    results_folder = next((run.config.paths.results for run in there.values()), "results")
+    commands: list[tuple[Sequence[str], str]] = []
+    pairs = [pair for one in results.claims for pair in one.claim.pairs if {*pair} <= there.keys()]
+    for pair in pairs[:1] if study.name != DEMO else []:
+        typed = results.typed or study.source in OWN
+        sides = [shlex.join(portable(there[row].overrides)) if typed else f"{study.name}:{row}" for row in pair]
+        place = [f"--results={results_folder}"] * (results_folder != "results")
+        commands.append((("compare", *sides, *place), "two of them, with costs"))
+    networks = [run for run in block.runs if (Path(logs) / run.name / BEST).exists()]
+    if networks:
+        best = max(networks, key=lambda run: (run.routing != "none", run.measures.get("accuracy", 0.0)))
+        look = "predict {} IMAGES" if best.data == "folder" else "inspect {} 7"
+        commands.append((look.format(Path(logs) / best.name).split(), "what this network sees in an image"))
+    if study.source:
+        name, what = ("jiao_table2", "a published table") if study.name == DEMO else (study.name, "the whole table")
+        commands.append((("reproduce", name, "--dry-run"), f"{what}: runs and days here"))
+    photos = "data=folder data.path=photos model=da_capsnet optim.batch_size=16 budget.epochs=30"
+    commands += [(photos.split(), "your own images")] * (study.name == DEMO)
+    curves = [(f"{tensorboard} --logdir {logs}/tensorboard", "the curves, at"), (f"    {TENSORBOARD}", "")]
+    return [*((command_here(*words, program=capsexp), what) for words, what in commands), *curves]
 
 
 def print_studies(measured: Sequence[StudyResults], runs: str, output: Path) -> None:
@@ -71,61 +127,40 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
     Without such a column it is the page's table.
     """
     study, typed = results.study, results.typed
-    if study.across is None:
-        table = pages.block_table(results, block)
-        if study.source:
+    if study.across is None or results.selection.only:
+        table = replace(pages.block_table(results, block), title="")  # which is said above
+        if study.source not in OWN:
             return [table]
         heads = [head.removesuffix(", here") for head in table.columns]  # where nothing is printed
-        return [replace(table, columns=heads, notes=["Mean ± standard deviation over seeds.", *table.notes])]
+        sizes = {line.row.name: f"{line.runs[0].parameters or 0:,}" for line in block.lines if line.runs}
+        with_sizes = [[name, sizes.get(name, ""), *others] for name, *others in table.rows]
+        columns, notes = [heads[0], "parameters", *heads[1:]], ["Mean ± standard deviation over seeds.", *table.notes]
+        return [replace(table, columns=columns, alignment=f"lr{table.alignment[1:]}", rows=with_sizes, notes=notes)]
     at = study.columns.index(study.across)
     heads = list(dict.fromkeys(line.row.labels[at] for line in block.lines))
-    made = []
+    tables = list[Table]()
     for measure in [name for name in pages.MAIN if name in study.measures]:
-        means: dict[str, dict[str, float]] = {}
         rows: dict[str, dict[str, str]] = {}
-        series = {line.row.name: _series(line.row.name, line.row.labels[at]) for line in block.lines}
+        trained = {_series(line.row, at) for line in block.lines if line.cells[measure].n}
         for line in block.lines:
-            label, name = line.row.labels[at], series[line.row.name]
-            said = []
-            if (cell := line.cells[measure]).mean is not None:
-                means.setdefault(name, {})[label] = cell.mean
-                said.append(texts.average(cell))
-            if not typed and (number := line.row.printed.get(measure)):
-                said.append(f"({texts.printed(number, measure)})")
-            rows.setdefault(name, {})[label] = " ".join(said)
-        rows |= _differences(results, measure, series, means)
+            printed = None if typed else line.row.printed.get(measure)
+            parts = [texts.average(line.cells[measure]), f"({texts.printed(printed, measure)})" if printed else ""]
+            if (name := _series(line.row, at)) in trained or not trained:
+                rows.setdefault(name, {})[line.row.labels[at]] = " ".join(filter(None, parts))
         seeds = {cell.n for line in block.lines if (cell := line.cells[measure]).n}
         title = title_of(measure, block.is_heldout) + ("" if typed else " (printed)")
         title += f", mean of {'up to ' * (len(seeds) > 1)}{plural(max(seeds), 'seed')}" if seeds else ""
-        trained = means.keys() or rows.keys()
-        kept = {name: of_row for name, of_row in rows.items() if name in trained or " − " in name}
-        lines = [[name, *(of_row.get(head, "") for head in heads)] for name, of_row in kept.items()]
-        made.append(Table(title, [study.across, *heads], "l" + "r" * len(heads), lines))
+        lines = [[name, *(of_row.get(head, "") for head in heads)] for name, of_row in rows.items()]
+        tables.append(Table(title, [study.across, *heads], "l" + "r" * len(heads), lines))
         if len(lines) > _ROWS:  # another measure stands on the page
             break
-    return [table for table in made if any(any(row[1:]) for row in table.rows)]
+    return [table for table in tables if any(any(row[1:]) for row in table.rows)]
 
 
-def _differences(
-    results: StudyResults, measure: str, series: dict[str, str], means: dict[str, dict[str, float]]
-) -> dict[str, dict[str, str]]:
-    """Lines B − A for the pairs of the claims on a measure in percent."""
-    rows: dict[str, dict[str, str]] = {}
-    claims = [one.claim for one in results.claims if one.claim.counted and one.claim.measure == measure]
-    pairs = [pair for claim in claims for pair in claim.pairs]
-    for a, b in {(series.get(a, ""), series.get(b, "")): None for a, b in pairs}:
-        both = means.get(a, {}).keys() & means.get(b, {}).keys()
-        if both and a != b and MEASURES[measure].scale == "percent":
-            gains = {head: means[b][head] - means[a][head] for head in both}
-            rows[f"{b} − {a}"] = {
-                head: texts.decimal(gain, MEASURES[measure].digits, True) for head, gain in gains.items()
-            }
-    return rows
-
-
-def _series(row: str, label: str) -> str:
-    """A row's name without the label of its column: CapsNet_CBAM of CapsNet3_CBAM."""
-    return " ".join(re.sub(rf"(?<!\d){re.escape(label)}(?!\d)", "", row, count=1).split()) or row
+def _series(row: Row, column: int) -> str:
+    """A row's name without the label of a column: CapsNet_CBAM of CapsNet3_CBAM."""
+    label = re.escape(row.labels[column])
+    return " ".join(re.sub(rf"(?<!\d){label}(?!\d)", "", row.name, count=1).split()) or row.name
 
 
 def _claimed(one: MeasuredClaim) -> str:

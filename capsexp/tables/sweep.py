@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from capsexp.config.checks import typed_key
-from capsexp.config.compose import command_here, portable, varied
+from capsexp.config.compose import portable, varied
 from capsexp.results import runs
 from capsexp.results.cells import Index
 from capsexp.results.steps import Steps
@@ -28,15 +28,8 @@ def print_sweep(commands: Sequence[Sequence[str]], results: Path, ended: str) ->
         results: the folder with the records.
         ended: how many have finished, and in which time.
     """
-    measured = measure_sweep(commands, results)
-    place = [] if results == Path("results") else [f"--results={results}"]
-    pairs = [pair for claim in measured.study.claims for pair in claim.pairs][:1]
-    sides = [[row.run or "" for row in measured.study.rows if row.name in pair] for pair in pairs]
-    again = [(command_here("compare", *two, *place), "two of them, with costs") for two in sides]
     logs = combination(tuple(commands[0])).config.paths.logs
-    screen.print_screen(
-        measured, TYPED, ended, None, [*again, (f"tensorboard --logdir {logs}/tensorboard", "the curves")]
-    )
+    screen.print_screen(measure_sweep(commands, results), TYPED, ended, None, logs)
 
 
 def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResults:
@@ -56,9 +49,10 @@ def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResu
         table="",
         protocol="",
         columns=["runs"],
-        measures=["accuracy", "first_epoch"],
-        rows=[Row([name], shlex.join(portable(words)), {"first_epoch": ""}) for name, words in rows.items()],
+        measures=["accuracy"],
+        rows=[Row([name], shlex.join(portable(words))) for name, words in rows.items()],
         claims=[*_claims(rows)],
+        remark=_beside([*columns], [*rows.values()]),
     )
     setting = Setting(trained.pop() if len(trained) == 1 else "")
     selection = Selection(study, [Block(TYPED, setting, {name: [combination(words)] for name, words in rows.items()})])
@@ -71,6 +65,14 @@ def _name(words: Words, keys: Sequence[str]) -> str:
     return " ".join(word for word in words if typed_key(word) in keys) or "all"
 
 
+def _beside(keys: Sequence[str], rows: Sequence[Words]) -> str:
+    """What else differs where the networks do, as their papers train them otherwise."""
+    configs = [combination(words).config for words in rows]
+    groups = [name for name in ("preprocess", "loss", "optim") if not any(key.startswith(name) for key in keys)]
+    others = [name for name in groups if len({repr(getattr(config, name)) for config in configs}) > 1]
+    return f"With {', '.join(keys)} these differ, too: {', '.join(others)}." if others else ""
+
+
 def _claims(rows: dict[str, Words]) -> Iterator[Claim]:
     """For each key and two of its values the difference between the rows that have nothing else apart."""
     pairs: dict[tuple[str, str], list[list[str]]] = {}
@@ -79,4 +81,4 @@ def _claims(rows: dict[str, Words]) -> Iterator[Claim]:
         if len(only_a) == len(only_b) == 1 or len(rows) == 2:
             pairs.setdefault((" ".join(only_a) or "as is", " ".join(only_b) or "as is"), []).append([a, b])
     for (a, b), of_words in pairs.items():
-        yield Claim(f"B − A, with A: {a}, B: {b}", claimed="increase", pairs=of_words)
+        yield Claim(f"{b} against {a}", claimed="increase", pairs=of_words)

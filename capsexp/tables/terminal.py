@@ -1,6 +1,6 @@
 """A page on a terminal. Rich cuts the words of a table that is too wide for it; here none is cut."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -37,6 +37,17 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     console = _console()
     for text, style in lines:
         console.print(Text(text, style=style), highlight=False)
+
+
+def print_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Prints command lines as they are, to be copied; beside each what it is for, or below where there is no room."""
+    console = _console()
+    room = console.width - max(len(what) for _, what in commands) - 4
+    wide = max((len(command) for command, what in commands if what and len(command) <= min(room, 80)), default=0)
+    for command, what in commands:
+        lines = [f"{command.ljust(wide)}  {what}"] if len(command) <= wide else [command, f"    {what}"]
+        for line in lines:
+            console.print(Text(f"  {line}".rstrip()), highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:

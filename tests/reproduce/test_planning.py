@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from capsexp.data import source
 from capsexp.data.source import Identity
 from capsexp.errors import InputError
 from capsexp.reproduce import planning
+from capsexp.reproduce.launcher import Options
 from capsexp.reproduce.monitor import print_plan
 from capsexp.run.execute import locked
 from capsexp.run.plan import LAST, plan
@@ -44,19 +46,26 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
+def planned_of(*arguments: Any) -> planning.Planned:
+    """The runs of studies, with typed words."""
+    return planning.plan_runs(planning.commands_of(*arguments))
+
+
 def test_each_run_is_planned_once_and_its_seeds_follow_each_other(calls: Counter[str]) -> None:
     tables = [studies.load(name) for name in ("huang_table2", "huang_table1")]
-    jobs, barred = planning.plan_all(tables, ["budget=demo"], PAPER, range(50))
+    planned = planned_of(tables, ["budget=demo"], PAPER, range(50))
+    jobs, barred = planned.jobs, planned.barred
     assert (calls["composed"], calls["svhn"]) == (36, 1)  # rows with the words of the paper and the typed ones
     assert [job.planned.config.seed for job in jobs] == 10 * list(range(50))  # four and four rows, and constant 1.0
     assert len({job.planned.name for job in jobs}) == len(jobs)
     (commands,) = barred.values()
     assert len(commands) == 4 + 2
-    assert all("data=svhn" in command and "seed" not in command for command in commands)
+    assert all("data=svhn" in command and "seed" not in " ".join(command) for command in commands)
 
 
 def test_a_row_that_cannot_run_bars_no_other_of_its_data_set(calls: Counter[str]) -> None:
-    jobs, barred = planning.plan_all([studies.load("tsai_table1")], ["+optim.options.nesterov=true"], PAPER, [0])
+    planned = planned_of([studies.load("tsai_table1")], ["+optim.options.nesterov=true"], PAPER, [0])
+    jobs, barred = planned.jobs, planned.barred
     assert {job.planned.config.optim.name for job in jobs} == {"sgd"}
     assert all("optim.name=adam takes" in error for error in barred)
 
@@ -65,23 +74,20 @@ def test_the_laptop_setting_is_trained_by_exactly_the_declared_words(calls: Coun
     table = studies.load("jiao_table2")
     assert table.laptop
     words = table.laptop.words.split()
-    jobs, _ = planning.plan_all([table], [], LAPTOP, [0])
+    jobs = planned_of([table], [], LAPTOP, [0]).jobs
     rows = [row.words for row in table.rows if row.run]
     assert [job.planned.config for job in jobs] == [composed_config(*words, *row, "seed=0") for row in rows]
-    assert {job.published for job in jobs} > {"99.71"}
-    other, _ = planning.plan_all([table], ["data=mnist_sample", "routing.iterations=1"], PAPER, [0])
-    assert {job.published for job in other} == {""}  # another experiment
-    line = refused(planning.plan_all, [study(laptop=None)], [], LAPTOP, [0])  # ends with exit code 2, as any InputError
+    line = refused(planned_of, [study(laptop=None)], [], LAPTOP, [0])  # ends with exit code 2, as any InputError
     assert line == "made_table1: declares no laptop setting"
 
 
 def test_each_command_of_a_sweep_is_planned_and_equal_ones_are_one_run(trained: Trained) -> None:
     words = trained.record.provenance["command"].split()[3:]
     here = (*words, f"paths.results={trained.config.paths.results}")
-    finished, same, wrong = planning.plan_each([here, here, (*here, "optim.lr=0")])
-    (again,) = planning.plan_each([(*here, "rerun=true")])
+    more = ([], ["data=mnist_sample"], ["optim.lr=0"])
+    finished, same, wrong = planning.plan_runs([(*here, *words) for words in more]).runs.values()
+    (again,) = planning.plan_runs([(*here, "rerun=true")]).jobs
     assert isinstance(finished, planning.Job)
-    assert isinstance(again, planning.Job)
     assert same is finished
     assert (finished.state, again.state) == ("finished", "waiting")
     assert str(wrong) == "optim.lr=0: must be a number above 0"
@@ -90,7 +96,7 @@ def test_each_command_of_a_sweep_is_planned_and_equal_ones_are_one_run(trained: 
 
 def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
     typed = ["trainer.precision=auto", "paths.logs=x"]
-    job = planning.plan_all([studies.load("huang_table1")], typed, PAPER, [7])[0][0]
+    job = planned_of([studies.load("huang_table1")], typed, PAPER, [7]).jobs[0]
     command = "model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0 seed=7"
     assert job.planned.command == f"python -m capsexp {command} trainer.precision={job.planned.precision}"
     assert job.planned.config.seed == 7
@@ -98,7 +104,7 @@ def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
 
 
 def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -> None:
-    line = refused(planning.plan_all, [studies.load("ou_backprop")], ["routing.norm=false"], PAPER, [0])
+    line = refused(planned_of, [studies.load("ou_backprop")], ["routing.norm=false"], PAPER, [0])
     assert "routing.norm: no such key" in line
     assert set(calls) == {"composed"}  # no data set was looked for
 
@@ -119,7 +125,7 @@ def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) ->
 
 
 def test_one_run_a_gpu_or_on_the_cpu(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = planning.plan_all([studies.load("ou_backprop")], ["trainer=cpu"], PAPER, [0])[0]
+    jobs = planned_of([studies.load("ou_backprop")], ["trainer=cpu"], PAPER, [0]).jobs
     assert planning.concurrency(jobs, None) == (1, 0)
     assert planning.concurrency(jobs, 5) == (5, 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
@@ -139,7 +145,7 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
         job.planned.folder.mkdir()
         (job.planned.folder / LAST).touch()
     with locked(jobs[1].planned.folder):
-        print_plan(jobs, {}, 1, listed=True)
+        print_plan(planning.Planned({job.overrides: job for job in jobs}), Options(), listed=True)
     common, row, _ = capsys.readouterr().out.splitlines()
     assert common == "all runs: a=b"
     assert row.startswith("a=b: seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do")

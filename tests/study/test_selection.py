@@ -57,7 +57,9 @@ def test_a_key_of_settings_does_not_select() -> None:
 def test_only_selected_rows_and_claims_about_them_are_left() -> None:
     left = select(studies.load("jiao_table2"), ["routing.iterations=3"])
     assert [row.name for row in left.study.rows] == ["CapsNet3", "CapsNet3_CBAM"]
-    assert [claim for claim in left.study.claims if claim.untested is None] == []
+    assert {(*map(tuple, claim.pairs), claim.counted) for claim in left.study.claims if claim.untested is None} == {
+        (("CapsNet3", "CapsNet3_CBAM"), False)
+    }
     assert (left.only, names(left)) == ("routing.iterations=3", ["paper", "laptop"])
     whole = studies.load("huang_table2")
     assert [claim.text for claim in select(whole, ["data=svhn"]).study.claims] == [
@@ -130,6 +132,14 @@ def test_a_budget_is_a_setting_alone() -> None:
 )
 def test_words_that_leave_nothing_to_compare_are_refused(typed: str, message: str) -> None:
     assert refused(lambda: select(study(), [typed])).startswith(message)
+
+
+def test_a_choice_that_is_another_in_each_network_is_refused() -> None:
+    networks = study(row("A", PLAIN), row("B", "model=em_capsnet data=mnist"))
+    assert (
+        refused(lambda: select(networks, ["routing=vb"]))
+        == "routing=vb: A and B differ in routing; capsexp -m tries it"
+    )
 
 
 def test_rows_whose_runs_lack_the_typed_key_have_no_runs() -> None:

@@ -146,7 +146,7 @@ def test_what_is_typed_is_printed_and_written_only_to_a_named_folder(folder: Pat
     assert "88.00" in Path("there/one.md").read_text()
 
 
-def test_a_selection_of_rows_is_never_written(folder: Path, program: Program) -> None:
+def test_a_selection_of_rows_is_written_where_it_is_told_alone(folder: Path, program: Program) -> None:
     rows = [{"labels": [name], "run": words, "published": {"accuracy": "99.80"}} for name, words in ROWS.items()]
     path = folder / "conf" / "study" / "two.yaml"
     content = yaml.safe_load(path.read_text())
@@ -154,7 +154,9 @@ def test_a_selection_of_rows_is_never_written(folder: Path, program: Program) ->
     path.write_text(yaml.safe_dump(content))
     code, printed, _ = program(SCRIPT, "two", "attention=none", "--output", "there")
     assert (code, printed[0]) == (0, "A table – only attention=none")
-    assert not Path("there").exists()
+    assert "only attention=none" in Path("there/two.md").read_text()
+    assert program(SCRIPT, "two", "attention=none")[0] == program(SCRIPT, "two:A")[0] == 0
+    assert not (folder / "results" / "tables" / "two.md").exists()
 
 
 def test_other_results_have_tables_of_their_own_of_studies_with_runs(folder: Path, program: Program) -> None:
