@@ -29,7 +29,7 @@ COMPARED: tuple[MeasureName, ...] = ("accuracy", "first_five", "first_epoch", "r
 _LISTED = 3  # kinds of runs in an error message
 
 #: The verdicts on an increase from A to B.
-WORDS = {"supported": "B is higher", "contradicted": "B is lower"}
+WORDS = {"supported": "B is higher", "contradicted": "B is lower", "none above": "B isn't higher"}
 
 
 def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
@@ -46,12 +46,11 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     if common := {run.key for run in a} & {run.key for run in b}:
         raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)}")
     pairs = dict(zip(sides, _alike(sides, a, b), strict=True))
-    trained = {side: str(of_side[0].trained) for side, of_side in pairs.items()}
+    trained = {side: of_side[0].trained.training for side, of_side in pairs.items()}
     first, protocol = pairs[sides[0]][0], pairs[sides[0]][0].protocol
-    training = ", ".join(filter(None, [first.amount, *first.trained[2:]]))
-    training = trained[sides[0]] if len({*trained.values()}) == 1 else training
+    training = trained[sides[0]] if len({*trained.values()}) == 1 else first.amount
     rows = [Row([side], None) for side in sides]
-    block = Block(PAPER, Setting(training), {side: [] for side in sides})
+    block = Block(PAPER, Setting(", ".join(filter(None, [training, *first.trained[2:]]))), {side: [] for side in sides})
     study = _study(rows, sides)
     groups = [Group(row, block, protocol, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
     pools, indexed = Pools(recorded), Index.of(recorded)

@@ -28,7 +28,7 @@ _TOOLS = ("capsexp", "tensorboard")
 
 #: Where TensorBoard shows accuracies as they were, and the seeds of a network, whose names differ in `s0` and the key
 #: alone, in one colour.
-TENSORBOARD = "http://localhost:6006/?smoothing=0&runColorGroup=regex:^(.*)s[0-9]+_(.*)_&tagFilter=accuracy#timeseries"
+TENSORBOARD = "http://localhost:6006/?smoothing=0&runColorGroup=regex:^(.*)s[0-9]*_(.*)_&tagFilter=accuracy#timeseries"
 
 
 def print_screen(results: StudyResults, setting: str, runs: str, written: Path | None, logs: str) -> None:
@@ -60,7 +60,7 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
         if sourced:
             lines = [(f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold")]
     else:
-        told = [one for one in tested if pages.is_decided(one)][:_CLAIMS] or tested[:2]
+        told = [one for one in tested if pages.is_decided(one)][:_CLAIMS] or tested[: _CLAIMS if only else 2]
         lines = [(_claimed(one), "") for one in told]
         if more := len(results.claims) - len(told):
             lines.append((f"{plural(more, 'more claim')} on the page.", ""))
