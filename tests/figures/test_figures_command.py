@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 from drawing import inputs, seeds
-from support import Program, committed, folders, refused
+from support import committed, folders, refused
 
 from capsexp.errors import RunError
 from capsexp.figures import catalogue
@@ -79,14 +79,6 @@ def test_a_check_compares_and_writes_nothing(folder: Path, monkeypatch: pytest.M
     main(words)
 
 
-def test_a_check_names_the_figures_that_it_cannot_draw(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["huang_fig11", *folders(folder)])
-    capsys.readouterr()
-    main(["--check", "huang_fig11", "huang_fig8", "ou_traversal", *folders(folder)])
-    line = "not checked: huang_fig8, ou_traversal: no runs, logs or data of them here\n"
-    assert capsys.readouterr() == (line, "")
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -98,19 +90,6 @@ def test_a_check_names_the_figures_that_it_cannot_draw(folder: Path, capsys: pyt
 )
 def test_wrong_input_is_one_line(words: list[str], line: str) -> None:
     assert refused(main, words).startswith(line)
-
-
-def test_the_list_has_every_name(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--list"])
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*catalogue.every()]
-
-
-def test_a_named_figure_that_cannot_be_drawn_ends_the_program_with_1_and_one_line(
-    folder: Path, program: Program
-) -> None:
-    code, (line,), errors = program("capsexp", "figures", "huang_fig8", *folders(folder))
-    assert (code, errors) == (1, ["error: not drawn: huang_fig8"])
-    assert line.startswith("huang_fig8: not drawn: no finished runs of CapsNet, DA-CapsNet: ")
 
 
 def test_the_committed_figures_are_in_the_catalogue_and_small() -> None:

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from capsexp.figures import catalogue, lines
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.lines import Panel, drawing
 from capsexp.figures.style import STYLES, THEMES, Theme
 from capsexp.study import studies
 from capsexp.study.selection import LAPTOP, PAPER
@@ -62,13 +61,6 @@ def test_a_gain_is_the_best_so_far_minus_the_mean_of_those_without_attention(
     assert curve(axis, "with attention minus without")[1][:3] == [9.0, 9.0, 21.0]
     with pytest.raises(UndrawnError, match="no long training on attention"):
         plot("huang_gains", inputs(tmp_path / "none", *without))
-
-
-def test_one_run_has_no_band(tmp_path: Path) -> None:
-    figure = plot("huang_fig11", inputs(tmp_path, *seeds("huang_table2", "DA-CapsNet CIFAR-10", [[10.0, 20.0]])))
-    assert legend(figure) == ["DA-CapsNet"]
-    assert not figure.axes[0].collections
-    assert caption(figure).startswith("one run each; ")
 
 
 def test_a_figure_has_one_setting_and_one_protocol_the_papers_where_a_row_has_runs(tmp_path: Path) -> None:
@@ -160,18 +152,6 @@ def test_each_colour_of_a_series_can_be_seen_and_none_is_that_of_published_numbe
 def test_series_differ_in_more_than_colour() -> None:
     for part in ("color", "marker", "linestyle"):
         assert len({str(style[part]) for style in STYLES}) == len(STYLES)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_each_theme_has_its_own_colours_on_no_background(theme: str) -> None:
-    files = drawing("A title", [Panel("", {"one": {1: [1.0], 2: [2.0]}})], "all 2 epochs", ()).files()
-    assert [*files] == ["_light.svg", "_dark.svg"]
-    svg = files[f"_{theme}.svg"].decode().lower()
-    ink, other = {"light": ("#1c1d20", "#e8e7e3"), "dark": ("#e8e7e3", "#1c1d20")}[theme]
-    assert ink in svg
-    assert other not in svg
-    assert ">A title</text>".lower() in svg
-    assert "fill: #ffffff" not in svg.partition('id="axes_1"')[0]
 
 
 @pytest.mark.parametrize("name", catalogue.FUNCTIONS)

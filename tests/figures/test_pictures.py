@@ -70,16 +70,6 @@ def test_reconstructions_of_both_networks_are_below_their_images_by_epoch(tmp_pa
     assert max(map(len, lines)) <= 120  # more runs over the picture's edges
 
 
-def test_objects_are_reconstructed_after_the_last_epoch_by_the_first_seed_with_images(tmp_path: Path) -> None:
-    found = seeds("huang_fig14", "CapsNet", [[50.0] * 2] * 2)
-    made = inputs(tmp_path, *found)
-    log(made, found[0], {})
-    log(made, found[1], {1: image(200, 1), 2: image(200, 2)})
-    assert greys(plot("huang_fig14", made)) == {"CapsNet": [("image", 200), ("epoch 2", 2)]}
-    (line,) = catalogue.drawing("huang_fig14", made).missing
-    assert line.startswith("no finished runs of DA-CapsNet: capsexp reproduce huang_fig14")
-
-
 def test_a_run_without_images_is_missing_with_the_command_that_repeats_it(tmp_path: Path) -> None:
     (record,) = seeds("huang_fig8", "CapsNet", [[50.0] * 7])
     made = inputs(tmp_path, record, typed=["paths.logs=here"])

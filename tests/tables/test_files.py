@@ -19,7 +19,6 @@ from capsexp.tables import files, index, markdown
 from capsexp.tables.files import regenerate
 from capsexp.tables.index import BEGIN, END
 from capsexp.tables.pages import page
-from capsexp.tables.table import Table
 
 SCRIPT = "scripts/aggregate.py"
 ROWS = {"A": PLAIN, "B": CBAM}
@@ -128,6 +127,13 @@ def test_one_study_is_printed_and_leaves_the_others_alone(folder: Path, program:
     assert printed[:2] == ["A table", "made, Table 1. 3 runs, 12.5 hours."]
 
 
+def test_latex_has_the_table_with_its_training(folder: Path) -> None:
+    made = study(row("[B] ±", PLAIN, accuracy="99.80"), row("B", CBAM), title=r"Costs $5 & 100%")
+    tex = files.latex(page(results(made, [*runs(PLAIN, [99.7, 99.8]), *runs(CBAM, [1.0])])))
+    assert r"\caption{Costs \$5 \& 100\% made, Table 1. 3 runs, 3 minutes. Trained: the paper's training, " in tex
+    assert r"{[}B] $\pm$ & 99.80 & 99.75 $\pm$ 0.07 (2) &" in tex
+
+
 def test_latex_is_printed_and_nothing_written(folder: Path, program: Program) -> None:
     code, printed, _ = program(SCRIPT, "one", "--latex")
     assert (code, printed[0], printed[-1]) == (0, r"\begin{table}", r"\end{table}")
@@ -216,15 +222,12 @@ HOSTILE = [
     "=cmd|'/C calc'!A0",
     "here](http://localhost) [there",
     f"x {END} {BEGIN} <!-- a comment --> y </details>",
-    "+1+cmd|' /C calc'!A0",
     "-2+3+cmd|' /C calc'!A0",
-    "@SUM(1+1)*cmd|' /C calc'!A0",
-    "\t=1+1",
+    "\t@SUM(1+1)*cmd|' /C calc'!A0",
     r"\\ \end{tabular} \write18{x} ^^41",
     "$x$ 100% of A & B_1_ #2 ~~z~~ {",
     "*bold* __bold__ `code` a|b",
     "```\n\n# a heading\n\n<img src=x>\n\n- a list\n\n---\n",
-    "# a heading",
     "1. a list",
     "> a quotation",
     "\x1b]0;title\x07\x1b[31m\u202e red",
@@ -271,31 +274,6 @@ def test_texts_are_escaped_for_where_they_are_shown(text: str, tmp_path: Path) -
     assert not re.search(r"\\(input|write)", tex)
     assert tex.count(r"\end{tabular}") == tex.count(r"\begin{tabular}") == 1
     assert not re.search(r"(?<!\\)(\\\\)*[%#~]", tex)
-
-
-def test_a_cell_of_markdown_cannot_break_its_table() -> None:
-    table = Table("", ["a|b", "c"], "lr", [["CapsNet*", "x\ny"], ["<b>", ""]])
-    assert markdown.table(table) == "| a\\|b | c |\n| --- | --: |\n| CapsNet\\* | x y |\n| &lt;b> |  |"
-
-
-def test_the_latex_table_is_balanced_and_escaped() -> None:
-    label = r"50% of A_1 & {B}* #2 ~^\ [c] <d> ±−"
-    made = study(row(label, PLAIN, accuracy="99.80"), row("[B]", CBAM), title=r"Costs $5 & 100%")
-    tex = files.latex(page(results(made, [*runs(PLAIN, [99.7, 99.8]), *runs(CBAM, [1.0])])))
-    assert r"50\% of A\_1 \& \{B\}{*} \#2 \textasciitilde{}\textasciicircum{}\textbackslash{} {[}c]" in tex
-    assert r"\caption{Costs \$5 \& 100\% " in tex
-    assert r"99.75 $\pm$ 0.07 (2)" in tex
-    assert "Trained: the paper's training, 250 epochs of all images.}" in tex
-    (alignment,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", tex)
-    assert set(alignment) == {"l", "r"}
-    rows = [line for line in tex.splitlines() if line.endswith(r" \\")]
-    assert len(rows) == 3
-    for line in rows:
-        assert len(re.findall(r"(?<!\\)&", line)) == len(alignment) - 1
-        assert not line.lstrip().startswith(("[", "*"))  # which would belong to the \\ before
-    bare = re.sub(r"\\[\\{}%&#_$]", "", tex)
-    assert bare.count("{") == bare.count("}")
-    assert "$" not in re.sub(r"\$[^$]*\$", "", bare)
 
 
 def test_the_csv_has_six_digits_of_each_number_of_each_setting() -> None:

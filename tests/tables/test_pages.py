@@ -100,16 +100,6 @@ def test_a_page_of_every_odd_case() -> None:
     assert text == PAGE.read_text()
 
 
-@pytest.mark.parametrize(
-    ("firsts", "epochs", "shown"),
-    [([4, 6, 5], 9, "4, 6, 5"), ([4], 9, "4"), ([2], 2, "≥ 2"), ([2, 2], 2, "≥ 2, ≥ 2"), ([2, 1], 2, "≥ 2, 1")],
-)
-def test_the_first_epoch_is_a_lower_bound_where_it_is_the_last(firsts: list[int], epochs: int, shown: str) -> None:
-    curves = [[1.0] * (first - 1) + [9.0] + [1.0] * (epochs - first) for first in firsts]
-    one = cells(study(), [run(PLAIN, seed, curve) for seed, curve in enumerate(curves)], "A")
-    assert (one["first epoch, printed"], one["first epoch, here"]) == ("7", shown)
-
-
 def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None:
     found = [
         run(f"{words} protocol=heldout", seed, [90.0], tested=tested + seed / 10)
@@ -137,18 +127,6 @@ def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> 
     assert shown.costs.rows == []
 
 
-def test_the_last_epoch_has_a_column_where_it_is_not_the_best() -> None:
-    assert "last epoch %" not in cells(study(), GAIN, "A")
-    assert cells(study(), [run(PLAIN, 0, [99.0, 98.0])], "A")["last epoch %"] == "98.00"
-
-
-def test_the_hours_of_each_run_count_once() -> None:
-    both = study(row("A", PLAIN), row("again", f"{PLAIN} model.squash_constant=1.0"))
-    found = runs(PLAIN, [99.0]), [run(PLAIN, 0, [99.0] * 120)], []
-    abouts = [page(results(both, one)).about.removeprefix("made, Table 1. ") for one in found]
-    assert abouts == ["1 run, 1 minute.", "1 run, 2.0 hours.", "No runs yet."]
-
-
 def test_commands_are_those_of_the_study_and_never_of_records() -> None:
     """Which anybody can have written."""
     found = runs(PLAIN, [99.0, 99.0], command="python -m capsexp +hydra.callbacks.x=y")
@@ -168,14 +146,6 @@ def test_commands_are_those_of_the_study_and_never_of_records() -> None:
 
 
 # What is typed
-
-
-def test_what_is_typed_is_in_the_title() -> None:
-    titles = [
-        page(results(study(), [], typed)).title
-        for typed in (["data=fashion_mnist", "paths.logs=x"], ["attention=cbam"], ["budget=paper"])
-    ]
-    assert titles == ["A table – data=fashion_mnist", "A table – only attention=cbam", "A table"]
 
 
 def test_another_training_than_the_sources_has_effects_and_no_verdict() -> None:
