@@ -14,7 +14,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1]))  # of a clone whose environment isn't made: capsexp says so
 
-from capsexp.cli import end_with, report
+from capsexp.cli import exit_with, print_error
 from capsexp.errors import DONE, InputError
 from capsexp.files import write_file
 from capsexp.results import networks, runs
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
                 keep(there[0], logs)
                 print(f"{name}: {there[0].name}")
             except InputError as error:
-                code = report(error, []).exit_code
+                code = print_error(error, []).exit_code
     write_file(RESULTS / "networks" / "README.md", cards(indexed))
     return code
 
@@ -118,4 +118,4 @@ def cards(indexed: Index) -> str:
 
 
 if __name__ == "__main__":
-    end_with(main)
+    exit_with(main)
