@@ -173,7 +173,7 @@ def test_an_error_that_ctrl_c_left_behind_ends_a_sweep(
 ) -> None:
     error = AttributeError("no flags cache")
     error.__context__ = KeyboardInterrupt()
-    monkeypatch.setattr(by_hydra, "plain", raising(error))
+    monkeypatch.setattr(by_hydra, "to_containers", raising(error))
     assert program("capsexp", *HERE, "seed=7,8")[::2] == (130, [f"interrupted: {RESUME}"])
 
 
