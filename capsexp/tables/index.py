@@ -89,10 +89,11 @@ def _ranked(measured: Sequence[StudyResults]) -> dict[str, list[StudyResults]]:
     for one in measured:
         sources.setdefault(one.study.source, []).append(one)
 
-    def known(name: str) -> list[int]:
-        return [-sum(decided) for decided in questions.counts(questions.distinct(sources[name])).decided.values()]
+    def known(some: Sequence[StudyResults]) -> list[int]:
+        return [-sum(decided) for decided in questions.counts(questions.distinct(some)).decided.values()]
 
-    return {name: sources[name] for name in sorted(sources, key=lambda name: (known(name), name))}
+    ranked = sorted(sources, key=lambda name: (known(sources[name]), name))
+    return {name: sorted(sources[name], key=lambda one: known([one])) for name in ranked}
 
 
 def index(measured: Sequence[StudyResults], unassigned: int) -> str:
@@ -102,8 +103,8 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
         unassigned: records that are in no table.
     """
     sources = _ranked(measured)
-    parts = [markdown.GENERATED, "# Do the published numbers hold?", _evidence(measured), _literal(measured)]
-    parts.append("[How verdicts are reached](../docs/verdicts.md).")
+    literal = f"{_literal(measured)} [How verdicts are reached](../docs/verdicts.md).".lstrip()
+    parts = [markdown.GENERATED, "# Do the published numbers hold?", _evidence(measured), literal]
     for name, of_source in sources.items():
         studies = [[_link(one), one.study.table, *pages.page_answer(one, 20)[:1]] for one in of_source]
         parts += [f"## {markdown.escaped(texts.CITED.get(name, name))}", _evidence(of_source)]
