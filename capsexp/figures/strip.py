@@ -215,7 +215,7 @@ class _Picture:
         """A mark of the legend's kinds; hollow: of numbers that don't test each other."""
         soft, ink = self.theme.soft, self.theme.ink
         if kind == "published":
-            self.line(x, y - 11, x, y + 11, *((soft, 3) if hollow else (self.theme.published, 6)))
+            self.line(x, y - 11, x, y + 11, *((soft, 5) if hollow else (self.theme.published, 6)))
         elif kind == "mean":
             self.line(x, y - 9, x, y + 9, soft if hollow else ink, 2)
         elif kind == "interval":
