@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from made import PLAIN, run, study, write
-from support import Trained, composed_config, folders, refused
+from support import ROOT, Trained, composed_config, folders, refused
 
 from capsexp import Log
 from capsexp.config.schema import Data
@@ -92,6 +92,12 @@ def test_each_command_of_a_sweep_is_planned_and_equal_ones_are_one_run(trained: 
     assert (finished.state, again.state) == ("finished", "waiting")
     assert str(wrong) == "optim.lr=0: must be a number above 0"
     assert finished.planned.command == trained.record.provenance["command"]
+
+
+def test_records_that_came_with_the_repository_are_told_apart(tmp_path: Path) -> None:
+    results = ROOT / "results"
+    assert planning._shipped(results) == {path.name for path in (results / "runs").iterdir()}
+    assert planning._shipped(tmp_path) == set()
 
 
 def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:

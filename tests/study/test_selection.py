@@ -136,10 +136,19 @@ def test_words_that_leave_nothing_to_compare_are_refused(typed: str, message: st
 
 def test_a_choice_that_is_another_in_each_network_is_refused() -> None:
     networks = study(row("A", PLAIN), row("B", "model=em_capsnet data=mnist"))
-    assert (
-        refused(lambda: select(networks, ["routing=vb"]))
-        == "routing=vb: A and B differ in routing; capsexp -m tries it"
-    )
+    assert refused(lambda: select(networks, ["routing=vb"])).startswith("routing=vb: routing is another in A and B;")
+
+
+def test_the_demo_is_no_study_of_a_source_and_has_no_verdicts() -> None:
+    assert studies.DEMO not in studies.names()
+    assert names(select(studies.load(studies.DEMO))) == ["typed"]
+
+
+def test_a_row_is_a_study_of_its_own_by_the_name_that_its_page_has() -> None:
+    (row,) = studies.load("jiao_table2:CapsNet3_CBAM").rows
+    assert row.name == "CapsNet3_CBAM"
+    message = "jiao_table2:CapsNet3_CBM: no such row; did you mean CapsNet3_CBAM?"
+    assert refused(lambda: studies.load("jiao_table2:CapsNet3_CBM")).startswith(message)
 
 
 def test_rows_whose_runs_lack_the_typed_key_have_no_runs() -> None:
