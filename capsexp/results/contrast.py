@@ -32,7 +32,6 @@ class Effect:
 
     value: float
     interval: Interval | None = None  # None where no spread is known
-    pairs: tuple[float, ...] = ()  # the effect in each pair
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,7 @@ class Contrast:
     def effect(self, values: Mapping[str, float]) -> Effect:
         """The effect on rows with these values, which are on the scale."""
         total = sum(weight * values[name] for name, weight in self.weights.items()) - self.reference
-        return Effect(
-            self.in_unit(total),
-            None,
-            tuple(self.in_unit(self._sign * (values[b] - values[a])) for a, b in self.pairs if b in values),
-        )
+        return Effect(self.in_unit(total))
 
     def on_scale(self, size: float) -> float:
         """A size in the claim's unit, on the scale."""
