@@ -75,7 +75,10 @@ def _line(group: Sequence[Asked], again: bool) -> list[str]:
         measured = Marked(f"**{value}**{measured.removeprefix(value)}")
     answer, comma, rest = texts.reply(one).partition(", ")
     bold = Marked(f"**{answer}**{comma}{rest}") if one.is_decided else f"{answer}{comma}{rest}"
-    return [markdown.link(text, link), bold, _plain(texts.claimed(one.claim).partition(" (margin")[0]), measured]
+    printed = texts.claimed(one.claim).partition(" (margin")[0]
+    if one.claim.of_method and one.printed:
+        printed += f", rows {texts.decimal(one.printed.value, 0)} %"
+    return [markdown.link(text, link), bold, _plain(printed), measured]
 
 
 def _plain(text: str) -> str:
