@@ -41,9 +41,18 @@ def asked(measured: Sequence[StudyResults]) -> list[Asked]:
 
 
 def distinct(measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
-    """Every claim of the sources, once."""
-    claims = {one.key: one for results in reversed(measured) for one in reversed(results.claims) if one.claim.counted}
-    return [*reversed(claims.values())]
+    """Every claim of the sources, once; what two sources say of the same networks is one fact."""
+    every = [one for results in measured for one in results.claims if one.claim.counted]
+    return [*{_fact(one): one for one in every[::-1]}.values()][::-1]
+
+
+def _fact(one: MeasuredClaim) -> tuple[object, ...]:
+    """What is claimed of which trainings, whoever says it, and with or without a size."""
+    _, text, measure, estimate, claimed, compared = one.key
+    size = one.claim.size
+    if size and estimate == "difference":
+        claimed = "increase" if size.value > 0 else "decrease"
+    return (text, measure, estimate, claimed, compared) if one.claim.compared else one.key
 
 
 def conjoined(names: Iterable[str]) -> str:
