@@ -68,9 +68,14 @@ def test_a_claim_that_is_a_reading_of_ours_is_not_counted() -> None:
     made = several(study(claims=[claim(), claim(text="Read otherwise", claimed="decrease", counted=False)]))
     assert questions.counts(questions.distinct(made)).claims == 1
     longer = Setting("5 epochs of 500 images", words="budget.epochs=5 budget.train_images=500")
-    for other, count in (({"source": "two"}, 2), ({"paper": longer}, 2), ({"name": "made_table2"}, 1)):
+    for other, count in (({"source": "two"}, 1), ({"paper": longer}, 2), ({"name": "made_table2"}, 1)):
         made = several(study(claims=[claim()]), study(claims=[claim()], **other))
         assert questions.counts(questions.distinct(made)).claims == count
+    sized, other = study(claims=[claim(claimed="+0.5")]), study(claims=[claim(claimed="decrease")], source="two")
+    assert [len(questions.distinct(several(sized, one))) for one in (study(claims=[claim()], source="two"), other)] == [
+        1,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
