@@ -1,6 +1,6 @@
 """The cells of a study: the runs of each row in each setting, and of each measure a number.
 
-Numbers of two settings or two protocols never meet in one cell.
+Numbers of two settings never meet in one cell.
 """
 
 import math
