@@ -344,3 +344,11 @@ def test_on_other_data_parameters_are_not_the_papers() -> None:
     made = study(row("A", PLAIN, parameters="6.8"), measures=["parameters"])
     found = cell(results(made, [], ["data=fashion_mnist"]), "A", "parameters")
     assert (found.values, found.verdict) == ([6_804_224], None)
+
+
+def test_long_runs_have_an_epoch_at_the_level_below_the_lowest_maximum_of_those_that_train_alike() -> None:
+    """Maxima of 90 and 95: the level is 89, which A has in its last epoch and B in epoch 31."""
+    a, b = [80.0] * 49 + [90.0], [70.0] * 30 + [89.0] * 19 + [95.0]
+    made = results(study(), [run(PLAIN, 0, a), run(CBAM, 0, b), run(f"{PLAIN} {SHORT}", 0, [10.0, 20.0])])
+    assert [cell(made, name, "level_epoch").values for name in "AB"] == [[50.0], [31.0]]
+    assert cell(made, "A", "level_epoch", setting="laptop").values == []  # too short
