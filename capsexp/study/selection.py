@@ -52,11 +52,6 @@ class Block:
         default_factory=dict
     )  # of each row, how many there are to try, if others than these
 
-    @property
-    def configs(self) -> dict[tuple[str, ...], Config]:
-        """The configurations of the runs, by their overrides."""
-        return {run.overrides: run.config for of_row in self.runs.values() for run in of_row}
-
     def protocol(self, row: str) -> str:
         """The protocol of a row's runs."""
         return next((run.config.protocol for run in self.runs[row]), "paper")
