@@ -18,7 +18,7 @@ from capsexp.cli import exit_with, print_error
 from capsexp.errors import DONE, InputError
 from capsexp.files import write_file
 from capsexp.results import networks, runs
-from capsexp.results.cells import Group, Index, groups_of
+from capsexp.results.cells import Index, MeasuredRow, rows_of
 from capsexp.results.networks import LOGS, RESULTS
 from capsexp.results.runs import Run
 from capsexp.run.keys import Json
@@ -46,10 +46,9 @@ def main(arguments: list[str]) -> int:
     """Keeps and lists the networks; the exit code."""
     logs, code = Path(*arguments or [LOGS]), DONE
     indexed = Index.of(runs.read(RESULTS)[0])
-    for name, group in groups(indexed):
-        of_row = [best.run for best in group.best]
-        there = [run for run in of_row if (logs / run.name / "best.ckpt").exists()]
-        if there and not any(map(networks.of, of_row)):
+    for name, row in named_rows(indexed):
+        there = [run for run in row.runs if (logs / run.name / "best.ckpt").exists()]
+        if there and not any(map(networks.of, row.runs)):
             try:
                 keep(there[0], logs)
                 print(f"{name}: {there[0].name}")
@@ -59,16 +58,16 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def groups(indexed: Index) -> Iterator[tuple[str, Group]]:
+def named_rows(indexed: Index) -> Iterator[tuple[str, MeasuredRow]]:
     """The runs of every row, with its name, in the source's training and then in the laptop's, if that is another."""
     for study in map(studies.load, studies.names()):
         trained = set()
         for block in select(study).blocks:
-            for group in groups_of(study, block, indexed):
-                runs_of = group.row.name, *(best.run.key for best in group.best)
-                if runs_of not in trained:
-                    yield f"{study.name}:{group.row.name}", group
-                trained.add(runs_of)
+            for row in rows_of(study, block, indexed):
+                keys = row.row.name, *(run.key for run in row.runs)
+                if keys not in trained:
+                    yield f"{study.name}:{row.row.name}", row
+                trained.add(keys)
 
 
 def keep(run: Run, logs: Path) -> None:
@@ -105,10 +104,10 @@ def is_same(history: Sequence[Json], epochs: Sequence[Json], split: str) -> bool
 def cards(indexed: Index) -> str:
     """The list of the small networks that are kept: results/networks/README.md."""
     names: dict[Run, list[str]] = {}
-    for name, group in groups(indexed):
-        for run in (best.run for best in group.best):
+    for name, row in named_rows(indexed):
+        for run in row.runs:
             if (path := networks.of(run)) and path.stat().st_size <= SMALL:
-                names.setdefault(run, []).append(f"`{name}`{', so far' if group.block.name == LAPTOP else ''}")
+                names.setdefault(run, []).append(f"`{name}`{', so far' if row.block.name == LAPTOP else ''}")
     lines = [
         f"| {'; '.join(names[run])} | [{run.words}, {run.parameters:,} parameters]({run.name}.ckpt) "
         f"| [{run.trained}](../runs/{run.name}.json), seed {run.seed} | {run.measures['accuracy']:.2f} % |\n"

@@ -11,9 +11,9 @@ import yaml
 from support import composed_config
 
 from capsexp.config.schema import Config
-from capsexp.results.cells import Cell
+from capsexp.results.cells import Cell, MeasuredRow
 from capsexp.results.runs import run_of
-from capsexp.results.study import MeasuredRow, StudyResults, measure
+from capsexp.results.study import StudyResults, measure
 from capsexp.run import keys, records
 from capsexp.run.records import Record
 from capsexp.study import studies

@@ -10,7 +10,7 @@ from capsexp.config.checks import typed_key
 from capsexp.config.compose import for_hydra
 from capsexp.errors import InputError, first_line, plural
 from capsexp.results import runs
-from capsexp.results.cells import Group, Index, best_of_seeds, cells_of
+from capsexp.results.cells import Index, MeasuredRow, best_of_seeds, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.runs import Run
@@ -52,24 +52,24 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     rows = [Row([side], None) for side in sides]
     block = Block(PAPER, Setting(", ".join(filter(None, [training, *first.trained[2:]]))), {side: [] for side in sides})
     study = _study(rows, sides)
-    groups = [Group(row, block, protocol, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
+    measured = [MeasuredRow(row, block, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
     pools, indexed = Pools(recorded), Index.of(recorded)
-    cells = [cells_of(study, group, pools, indexed) for group in groups]
+    cells = [cells_of(study, row, pools, indexed) for row in measured]
     lines, intervals = [], []
     for claim in study.claims:
-        one = measure_claim(claim, study, [groups], pools, indexed)
+        one = measure_claim(claim, study, [measured], pools, indexed)
         if one.verdict != "not run":
             title = title_of(claim.measure, protocol == "heldout")
             sizes = [texts.measured(of_side[claim.measure], False) for of_side in cells]
-            whole = one.runs == sum(len(group.best) for group in groups)  # and not, of a cost, those of one machine
+            whole = one.runs == sum(len(row.runs) for row in measured)  # and not, of a cost, those of one machine
             effect = one.effect if whole else None
             lines.append([title, *sizes, texts.effect(claim, effect, interval=False), _verdict(one)])
             intervals += [f"{title}: {texts.effect(claim, effect)}"] if effect and effect.interval else []
     common_words, *heads = _heads(*sides)
     a_runs, b_runs = (
-        f"{plural(len(group.best), 'run')} of {group.best[0].run.words}"
-        + f" ({trained[group.row.name]})" * (trained[group.row.name] != training)
-        for group in groups
+        f"{plural(len(row.runs), 'run')} of {row.runs[0].words}"
+        + f" ({trained[row.row.name]})" * (trained[row.row.name] != training)
+        for row in measured
     )
     heldout = ", epochs chosen on held-out images and tested once" if protocol == "heldout" else ""
     notes = [

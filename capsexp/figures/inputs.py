@@ -6,9 +6,10 @@ from functools import cached_property
 from pathlib import Path
 
 from capsexp.config.compose import command_here
+from capsexp.results.cells import MeasuredRow
 from capsexp.results.runs import Run
 from capsexp.results.steps import Steps
-from capsexp.results.study import MeasuredBlock, MeasuredRow, StudyResults, measure
+from capsexp.results.study import MeasuredBlock, StudyResults, measure
 from capsexp.study import studies
 from capsexp.study.selection import PAPER
 

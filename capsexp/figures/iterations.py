@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from capsexp.figures.inputs import Inputs, Rows, UndrawnError
 from capsexp.figures.lines import Panel, Series, curve, drawing
 from capsexp.figures.style import Drawing
-from capsexp.results.study import MeasuredRow
+from capsexp.results.cells import MeasuredRow
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
 PROCEDURES = ("dynamic", "EM", "inverted")

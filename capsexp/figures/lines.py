@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import STYLES, Drawing, plotted
 from capsexp.results import questions
-from capsexp.results.study import MeasuredRow
+from capsexp.results.cells import MeasuredRow
 from capsexp.study.identity import title as title_of
 
 LONG = 20  # epochs, of which the first quarter may lie below the plot, so that the rest can be told apart

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from capsexp.figures.inputs import Inputs
 from capsexp.figures.style import PUBLISHED, Drawing, plotted
-from capsexp.results.study import MeasuredRow
+from capsexp.results.cells import MeasuredRow
 from capsexp.tables.texts import decimal
 
 MEASURE = "first_epoch"

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import geometric_mean, mean, stdev
-from typing import NamedTuple
 
 from capsexp.results import statistics
 from capsexp.results.measures import MEASURES, OF_CELLS
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Estimate, PoolKey, Pools, Term, key_of
-from capsexp.study.selection import LAPTOP, PAPER, Block, Combination
+from capsexp.study.selection import LAPTOP, PAPER, TYPED, Block, Combination
 from capsexp.study.studies import Published, Row, Study
 
 #: Of trainings of so many epochs, tables show the first epoch to the maximum, and to the common level: so many points
@@ -48,48 +47,9 @@ class Index:
         return known or _count(combination, measure)
 
 
-class Best(NamedTuple):
-    """The run of one seed, the best of its row's combinations of options."""
-
-    run: Run
-    tried: int  # how many of the combinations were run with this seed
-    options: int  # how many there are
-
-
-@dataclass(frozen=True)
-class Group:
-    """The runs of a row in one setting."""
-
-    row: Row
-    block: Block
-    protocol: str
-    runs: Sequence[Run] = ()  # all of them, failed ones too
-    best: Sequence[Best] = ()  # finished ones, one per seed, in their order
-
-    @property
-    def device(self) -> str | None:
-        """That of most runs; of equals the first in the alphabet."""
-        devices = Counter(one.run.device for one in self.best)
-        return min(devices, key=lambda name: (-devices[name], name), default=None)
-
-    @property
-    def untried(self) -> str:
-        """How many of the row's combinations were run, where not all of them were."""
-        fewest = min(self.best, key=lambda one: one.tried, default=None)
-        return f"{fewest.tried} of {fewest.options} combinations" if fewest and fewest.tried < fewest.options else ""
-
-    @property
-    def best_of(self) -> str:
-        """How the best of a row's combinations was selected; nothing for a single one, or without finished runs."""
-        if not self.best or self.best[0].options == 1:
-            return ""
-        images = "test set" if self.protocol == "paper" else "held-out images"
-        return f"best of {self.untried or f'{self.best[0].options} combinations'}, selected on the {images}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A number: what the runs of a group give of one measure."""
+    """A number: what the runs of a row give of one measure."""
 
     study: str
     row: str
@@ -119,7 +79,40 @@ class Cell:
     keys: list[str] = field(default_factory=list)  # of all runs
 
 
-def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
+@dataclass(frozen=True)
+class MeasuredRow:
+    """A row of a study in one setting, and its runs."""
+
+    row: Row
+    block: Block
+    all_runs: Sequence[Run] = ()  # failed ones, and those of all combinations of options, too
+    runs: Sequence[Run] = ()  # finished ones, one per seed, in their order: the best of the combinations
+    options: int = 1  # how many combinations there are
+    tried: int = 1  # how many of them were run with each seed
+    cells: Mapping[str, Cell] = field(default_factory=dict)  # by measure
+
+    @property
+    def protocol(self) -> str:
+        """That of its runs."""
+        return next((run.protocol for run in self.all_runs), self.block.protocol(self.row.name))
+
+    @property
+    def device(self) -> str | None:
+        """That of most runs; of equals the first in the alphabet."""
+        devices = Counter(run.device for run in self.runs)
+        return min(devices, key=lambda name: (-devices[name], name), default=None)
+
+    @property
+    def best_of(self) -> str:
+        """How the best of the combinations was selected; nothing for a single one, or without finished runs."""
+        if not self.runs or self.options == 1:
+            return ""
+        images = "test set" if self.protocol == "paper" else "held-out images"
+        tried = f"{self.tried} of " * (self.tried < self.options)
+        return f"best of {tried}{self.options} combinations, selected on the {images}"
+
+
+def rows_of(study: Study, block: Block, indexed: Index) -> list[MeasuredRow]:
     """The runs of each row in a setting, of its protocol."""
     found: dict[str, list[tuple[int, Run]]] = {}
     for name, of_row in block.runs.items():
@@ -132,7 +125,7 @@ def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
                 and (run.trained.files == wanted.files or not (wanted.files or block.name == PAPER))
             )
     files = _files(run for of_row in found.values() for _, run in of_row)
-    return [_group(row, block, _alike(found.get(row.name, ()), files)) for row in study.rows]
+    return [_measured_row(row, block, _alike(found.get(row.name, ()), files)) for row in study.rows]
 
 
 def _files(runs: Iterable[Run]) -> dict[str, str]:
@@ -150,20 +143,19 @@ def _alike(of_row: Sequence[tuple[int, Run]], files: Mapping[str, str]) -> list[
     return [one for one in kept if one[1].trained.precision == precisions.most_common(1)[0][0]]
 
 
-def common_levels(groups: Iterable[Group]) -> dict[PoolKey, float]:
+def common_levels(rows: Iterable[MeasuredRow]) -> dict[PoolKey, float]:
     """The common level of the runs that train alike, if long: LEVEL points below the lowest of their maxima."""
     maxima: dict[PoolKey, list[float]] = {}
-    for run in (run for group in groups for run in group.runs):
+    for run in (run for row in rows for run in row.all_runs):
         if run.status == "finished" and run.learned is not False and len(run.curve) >= LONG:
             maxima.setdefault(key_of(run), []).append(max(run.curve))
     return {key: min(of_key) - LEVEL for key, of_key in maxima.items()}
 
 
-def with_levels(group: Group, levels: Mapping[PoolKey, float]) -> Group:
-    """The group, whose long runs have the first epoch at their common level."""
-    runs = {run.key: _with_level(run, levels.get(key_of(run), math.inf)) for run in group.runs}
-    best = [best._replace(run=runs[best.run.key]) for best in group.best]
-    return replace(group, runs=[*runs.values()], best=best)
+def with_levels(row: MeasuredRow, levels: Mapping[PoolKey, float]) -> MeasuredRow:
+    """The row, whose long runs have the first epoch at their common level."""
+    runs = {run.key: _with_level(run, levels.get(key_of(run), math.inf)) for run in row.all_runs}
+    return replace(row, all_runs=[*runs.values()], runs=[runs[run.key] for run in row.runs])
 
 
 def _with_level(run: Run, level: float) -> Run:
@@ -173,30 +165,28 @@ def _with_level(run: Run, level: float) -> Run:
     return replace(run, measures={**run.measures, "level_epoch": first})
 
 
-def _group(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> Group:
+def _measured_row(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> MeasuredRow:
     """A row's runs, each combination and seed once: the first that finished."""
     first: dict[tuple[int, int], Run] = {}
     for option, run in of_row:
         first.setdefault((option, run.seed), run)
     finished = [run for run in first.values() if run.selected_by is not None]  # trials too
-    options = block.options.get(row.name, len(block.runs[row.name]))
-    return Group(row, block, block.protocol(row.name), [*first.values()], best_of_seeds(finished, options))
+    tried = min(Counter(run.seed for run in finished).values(), default=0)
+    every = block.runs[row.name] if block.name == TYPED else row.combinations(block.setting)
+    return MeasuredRow(row, block, [*first.values()], best_of_seeds(finished), len(every), tried)
 
 
-def best_of_seeds(finished: Iterable[Run], options: int | None = None) -> list[Best]:
-    """The best run of each seed; without a number of options all of them were tried."""
-    by_seed: dict[int, list[Run]] = {}
-    for run in finished:
-        by_seed.setdefault(run.seed, []).append(run)
-    return [
-        Best(max(of_seed, key=lambda run: run.selected_by or 0.0), len(of_seed), options or len(of_seed))
-        for _, of_seed in sorted(by_seed.items())
-    ]
+def best_of_seeds(finished: Iterable[Run]) -> list[Run]:
+    """The best run of each seed, of equals the first."""
+    best: dict[int, Run] = {}
+    for run in sorted(finished, key=lambda run: -(run.selected_by or 0.0)):
+        best.setdefault(run.seed, run)
+    return [best[seed] for seed in sorted(best)]
 
 
-def cells_of(study: Study, group: Group, pools: Pools, indexed: Index) -> dict[str, Cell]:
-    """The cells of a group, by measure."""
-    return {measure: _cell(study, group, measure, pools, indexed) for measure in OF_CELLS}
+def cells_of(study: Study, row: MeasuredRow, pools: Pools, indexed: Index) -> dict[str, Cell]:
+    """The cells of a row, by measure."""
+    return {measure: _cell(study, row, measure, pools, indexed) for measure in OF_CELLS}
 
 
 def is_whole(study: Study, block: Block, measure: str) -> bool:
@@ -205,50 +195,49 @@ def is_whole(study: Study, block: Block, measure: str) -> bool:
     return enough and study.differs is None
 
 
-def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index) -> Cell:
-    row, device, cost = group.row, group.device, MEASURES[measure].machine
-    used = [one.run for one in group.best if measure in one.run.measures]
-    used = [run for run in used if not cost or run.device == device]
+def _cell(study: Study, measured: MeasuredRow, measure: str, pools: Pools, indexed: Index) -> Cell:
+    row, device, cost = measured.row, measured.device, MEASURES[measure].machine
+    used = [run for run in measured.runs if measure in run.measures and (not cost or run.device == device)]
     cell = Cell(
         study=study.name,
         row=row.name,
-        setting=group.block.name,
-        training="; ".join(dict.fromkeys(str(run.trained) for run in group.runs)),
-        protocol=group.protocol,
+        setting=measured.block.name,
+        training="; ".join(dict.fromkeys(str(run.trained) for run in measured.all_runs)),
+        protocol=measured.protocol,
         measure=measure,
         published=row.published.get(measure),
-        runs=len(group.runs),
-        failed=sum(run.status == "failed" for run in group.runs),
-        unlearned=sum(run.learned is False for run in group.runs),
-        best_of=group.best_of,
+        runs=len(measured.all_runs),
+        failed=sum(run.status == "failed" for run in measured.all_runs),
+        unlearned=sum(run.learned is False for run in measured.all_runs),
+        best_of=measured.best_of,
         device=device,
-        keys=sorted(run.key for run in group.runs),
+        keys=sorted(run.key for run in measured.all_runs),
         seeds=[run.seed for run in used],
         values=[float(run.measures[measure]) for run in used],
         bounds=[run.censored and measure == "first_epoch" for run in used],
     )
     published = row.printed.get(measure)
     if measure == "parameters":
-        return _counted(cell, study, group, published, indexed)
+        return _counted(cell, study, measured.block, published, indexed)
     if not used:
         return cell
     average = geometric_mean if MEASURES[measure].scale == "epochs" else mean
     cell = replace(cell, n=len(used), mean=average(cell.values), sd=stdev(cell.values) if len(used) > 1 else None)
-    if cost or any(cell.bounds) or not (predicted := _predicted(cell, group, pools, study.printed_runs)):
+    if cost or any(cell.bounds) or not (predicted := _predicted(cell, measured.runs, pools, study.printed_runs)):
         return cell
     low, high = MEASURES[measure].unscaled(predicted.interval())
     cell = replace(cell, low=low, high=high, degrees=predicted.degrees)
-    judged = MEASURES[measure].judged and is_whole(study, group.block, measure)
-    if published is None or not judged or cell.n == 1 or group.untried or not row.counted:
+    judged = MEASURES[measure].judged and is_whole(study, measured.block, measure) and row.counted
+    if published is None or not judged or cell.n == 1 or measured.tried < measured.options:
         return cell
     return _compared(cell, predicted, published)
 
 
-def _predicted(cell: Cell, group: Group, pools: Pools, printed_runs: int) -> Estimate | None:
+def _predicted(cell: Cell, runs: Sequence[Run], pools: Pools, printed_runs: int) -> Estimate | None:
     """The mean of as many runs as the source's, `printed_runs`; None where its spread isn't known."""
-    measure, first = MEASURES[cell.measure], group.best[0].run
+    measure, first = MEASURES[cell.measure], runs[0]
     scaled = [measure.scaled(value) for value in cell.values]
-    spread = pools.spread([one.run for one in group.best], cell.measure, scaled)
+    spread = pools.spread(runs, cell.measure, scaled)
     drawn = measure.scale == "percent" and not first.official  # another experimenter's test images would be others
     if spread is None or (drawn and not first.images):
         return None
@@ -277,15 +266,15 @@ def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
     )
 
 
-def _counted(cell: Cell, study: Study, group: Group, published: Published | None, indexed: Index) -> Cell:
+def _counted(cell: Cell, study: Study, block: Block, published: Published | None, indexed: Index) -> Cell:
     """The network's number of parameters, counted without a run, and whether it is the published one, in millions."""
     claimed = any(claim.measure == "parameters" for claim in study.claims)
-    options = group.block.runs[cell.row]
-    if group.block.name == LAPTOP or not options or not (claimed or "parameters" in study.measures):
+    options = block.runs[cell.row]
+    if block.name == LAPTOP or not options or not (claimed or "parameters" in study.measures):
         return cell
     count = indexed.count(options[0])  # its other combinations have as many
     cell = replace(cell, n=1, mean=count, values=[count])
-    if published is None or group.block.name != PAPER:
+    if published is None or block.name != PAPER:
         return cell
     more, half = count - 1e6 * published.value, 1e6 * published.resolution + statistics.ZERO * count
     equal = -half <= more < 2 * half  # rounded, or the digits beyond the printed ones cut off

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from capsexp.results import statistics
-from capsexp.results.cells import Group, Index, is_whole
+from capsexp.results.cells import Index, MeasuredRow, is_whole
 from capsexp.results.contrast import ComparedRuns, Contrast, Effect
 from capsexp.results.measures import MEASURES
 from capsexp.results.statistics import Estimate, Pools, Term, Verdict
@@ -87,7 +87,7 @@ class MeasuredClaim:
 def measure_claim(
     claim: Claim,
     study: Study,
-    groups: Sequence[Sequence[Group]],
+    settings: Sequence[Sequence[MeasuredRow]],
     pools: Pools,
     indexed: Index,
     steps: Steps | None = None,
@@ -95,20 +95,21 @@ def measure_claim(
     """A claim of a study and its verdict, Holm's correction still missing.
 
     Args:
-        groups: of each setting, the paper's first.
+        settings: the rows in each setting, the paper's first.
         steps: measured for claims on time.
     """
-    result = MeasuredClaim(claim, _key(claim, study, groups[0][0].block), "untested", claim.untested or "")
+    block = settings[0][0].block
+    result = MeasuredClaim(claim, _key(claim, study, block), "untested", claim.untested or "")
     if claim.untested is not None:
         return result
     result = replace(result, printed=_printed(claim, study.rows))
     if MEASURES[claim.measure].counted:
-        return _counted(result, groups[0][0].block, indexed)
-    if steps and (seconds := steps.of(claim, groups[0][0].block)):
-        return _timed(result, groups[0][0].block, seconds, steps.device)
-    of_settings = [runs for runs in (ComparedRuns.of(claim, of_setting) for of_setting in groups) if runs]
+        return _counted(result, block, indexed)
+    if steps and (seconds := steps.of(claim, block)):
+        return _timed(result, block, seconds, steps.device)
+    of_settings = [runs for rows in settings if (runs := ComparedRuns.of(claim, rows))]
     if not of_settings:
-        return _without_runs(result, groups)
+        return _without_runs(result, settings)
     compared = next((runs for runs in of_settings if runs.is_complete), of_settings[-1])
     result = _measured(result, compared, study)
     terms = None if compared.single else compared.terms(pools)
@@ -294,16 +295,11 @@ def _printed(claim: Claim, rows: Sequence[Row]) -> Effect | None:
     return contrast.effect(scaled) if contrast.weights else None
 
 
-def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> MeasuredClaim:
+def _without_runs(result: MeasuredClaim, settings: Sequence[Sequence[MeasuredRow]]) -> MeasuredClaim:
     """The claim with the reason why nothing can be compared."""
     claim = result.claim
     of_settings = [
-        {
-            group.row.name: [one.run for one in group.best if claim.measure in one.run.measures]
-            for group in of_setting
-            if group.best
-        }
-        for of_setting in groups
+        {row.row.name: [run for run in row.runs if claim.measure in run.measures] for row in rows} for rows in settings
     ]
     runs = max(of_settings, key=lambda rows: sum(bool(rows.get(name)) for name in claim.compared))
     if missing := [name for name in claim.compared if not runs.get(name)]:
@@ -318,7 +314,7 @@ def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> M
         reason = "times were measured on a busy machine only"
     else:
         reason = "whether the machine was busy isn't known" if None in machines else "measured on different machines"
-    return replace(result, verdict=_undecided(groups[0][0].block), reason=reason)
+    return replace(result, verdict=_undecided(settings[0][0].block), reason=reason)
 
 
 def _undecided(block: Block) -> Literal["open", "no verdict"]:

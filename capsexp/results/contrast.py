@@ -13,7 +13,7 @@ import numpy as np
 
 from capsexp.errors import plural
 from capsexp.results import statistics
-from capsexp.results.cells import Best, Group
+from capsexp.results.cells import MeasuredRow
 from capsexp.results.measures import MEASURES
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Estimate, Interval, Pools, Term, slope_weights
@@ -118,56 +118,61 @@ class ComparedRuns:
     """The runs of a claim's rows in one setting, those of them that can be compared."""
 
     contrast: Contrast
-    block: Block
     machine: str
-    best: Mapping[str, Sequence[Best]]  # of the rows with a weight
-    failed: int
+    rows: Sequence[MeasuredRow]  # of the claim
+    runs: Mapping[str, Sequence[Run]]  # of the rows with a weight
     left_out: Sequence[str]  # rows with one run, where others have more
 
     @classmethod
-    def of(cls, claim: Claim, groups: Sequence[Group]) -> "ComparedRuns | None":
+    def of(cls, claim: Claim, rows: Sequence[MeasuredRow]) -> "ComparedRuns | None":
         """None where nothing can be compared."""
-        own = [one for one in groups if one.row.name in claim.compared]
-        on: dict[str, dict[str, list[Best]]] = {}
-        for group in own:
-            for one in group.best:
-                machine = one.run.machine(claim.measure)
-                if machine is not None and claim.measure in one.run.measures:
-                    on.setdefault(machine, {}).setdefault(group.row.name, []).append(one)
-        made = [cls._on(claim, own, machine, of_rows) for machine, of_rows in sorted(on.items())]
-        return max(filter(None, made), key=lambda one: (len(one.best), sum(map(len, one.best.values()))), default=None)
+        own = [row for row in rows if row.row.name in claim.compared]
+        on: dict[str, dict[str, list[Run]]] = {}
+        for row in own:
+            for run in row.runs:
+                machine = run.machine(claim.measure)
+                if machine is not None and claim.measure in run.measures:
+                    on.setdefault(machine, {}).setdefault(row.row.name, []).append(run)
+        made = [cls._on(claim, own, machine, runs) for machine, runs in sorted(on.items())]
+        return max(filter(None, made), key=lambda one: (len(one.runs), sum(map(len, one.runs.values()))), default=None)
 
     @classmethod
     def _on(
-        cls, claim: Claim, groups: Sequence[Group], machine: str, best: Mapping[str, list[Best]]
+        cls, claim: Claim, rows: Sequence[MeasuredRow], machine: str, runs: Mapping[str, list[Run]]
     ) -> "ComparedRuns | None":
-        several = {name for name, of_row in best.items() if len(of_row) > 1}
+        several = {name for name, of_row in runs.items() if len(of_row) > 1}
         contrast = Contrast(claim, several)
-        left_out = sorted(best.keys() - several)
+        left_out = sorted(runs.keys() - several)
         if not contrast.weights:
-            contrast, left_out = Contrast(claim, best), []
+            contrast, left_out = Contrast(claim, runs), []
         weights = contrast.weights
-        bounded = claim.measure == "first_epoch" and any(one.run.censored for name in weights for one in best[name])
+        bounded = claim.measure == "first_epoch" and any(run.censored for name in weights for run in runs[name])
         if not weights or bounded:  # to leave runs out would select by what is measured
             return None
-        failed = sum(run.status == "failed" for one in groups if one.row.name in weights for run in one.runs)
-        used = {name: best[name] for name in dict.fromkeys([*weights, *chain(*contrast.pairs)])}
-        return cls(contrast, groups[0].block, machine, used, failed, left_out)
+        used = {name: runs[name] for name in dict.fromkeys([*weights, *chain(*contrast.pairs)])}
+        return cls(contrast, machine, rows, used, left_out)
+
+    @property
+    def block(self) -> Block:
+        """The setting."""
+        return self.rows[0].block
+
+    @property
+    def failed(self) -> int:
+        """How many runs of the rows with a weight have failed."""
+        weighted = (row for row in self.rows if row.row.name in self.contrast.weights)
+        return sum(run.status == "failed" for row in weighted for run in row.all_runs)
 
     @property
     def is_complete(self) -> bool:
         """Whether all of the claim's rows have two seeds and all of their combinations were run."""
         whole = not (self.contrast.part or self.left_out or self.single)
-        return whole and all(one.tried == one.options for of_row in self.best.values() for one in of_row)
+        return whole and all(row.tried == row.options for row in self.rows)
 
     @property
     def single(self) -> list[str]:
         """The rows with one run."""
-        return [name for name, of_row in self.best.items() if len(of_row) == 1]
-
-    @property
-    def runs(self) -> dict[str, list[Run]]:
-        return {name: [one.run for one in of_row] for name, of_row in self.best.items()}
+        return [name for name, of_row in self.runs.items() if len(of_row) == 1]
 
     @property
     def values(self) -> dict[str, list[float]]:
@@ -200,7 +205,7 @@ class ComparedRuns:
         if claim.estimate in ("spread", SPREAD_OF_MEANS):
             number = 0 if claim.estimate == "spread" else len(self.contrast.pairs)
             return {
-                name: statistics.spread_term(weight, values[name], number or len(self.best[name]))
+                name: statistics.spread_term(weight, values[name], number or len(self.runs[name]))
                 for name, weight in self.contrast.weights.items()
             }
         terms = {}

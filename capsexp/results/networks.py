@@ -11,7 +11,7 @@ from capsexp.config.checks import did_you_mean
 from capsexp.config.searchpath import ROOT
 from capsexp.errors import InputError, duration
 from capsexp.results import runs
-from capsexp.results.cells import Index, groups_of
+from capsexp.results.cells import Index, rows_of
 from capsexp.results.packed import own_or_packed
 from capsexp.results.runs import Run
 from capsexp.run.keys import key_in
@@ -56,17 +56,17 @@ def find(name: Path | str, log: Log = lambda line: print_line(line, sys.stderr))
 def _of_row(name: str, log: Log) -> Path:
     """The network of a row's first seed that has one, of the source's training before the laptop's."""
     study, row = studies.load(name.partition(":")[0]), name.partition(":")[2]
-    if row not in (rows := [one.name for one in study.rows if one.run]):
-        raise InputError(f"{name}: no such row{did_you_mean(row, rows)} (there are {', '.join(rows)})")
+    if row not in (names := [one.name for one in study.rows if one.run]):
+        raise InputError(f"{name}: no such row{did_you_mean(row, names)} (there are {', '.join(names)})")
     with own_or_packed(RESULTS if (RESULTS / "runs").is_dir() else ROOT / RESULTS) as results:
         indexed, blocks = Index.of(runs.read(results)[0]), select(study).blocks
-        groups = [group for block in blocks for group in groups_of(study, block, indexed) if group.row.name == row]
-        for block, run in ((group.block, best.run) for group in groups for best in group.best):
+        rows = [one for block in blocks for one in rows_of(study, block, indexed) if one.row.name == row]
+        for block, run in ((one.block, run) for one in rows for run in one.runs):
             if path := of(run, results) or checkpoint_in(LOGS / run.name):
                 if block.name == LAPTOP:
                     log(f"{name}: so far, of a shorter training than the source's: {run.trained}")
                 return path
-    trained = next((group for group in groups if group.best), groups[0])
-    took = "".join(f", in {duration(3600 * best.run.hours)} on {best.run.device}" for best in trained.best[:1])
+    trained = next((one for one in rows if one.runs), rows[0])
+    took = "".join(f", in {duration(3600 * run.hours)} on {run.device}" for run in trained.runs[:1])
     words = shlex.join(["capsexp", *trained.block.runs[row][0].overrides, "seed=0"])
     raise InputError(f"{name}: no network of it here; `{words}` trains it{took}")

@@ -1,10 +1,10 @@
 """Everything that the records give for each study: runs → cells → verdicts. What the pages are made of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from capsexp.results.cells import Best, Cell, Group, Index, cells_of, common_levels, groups_of, with_levels
+from capsexp.results.cells import Cell, Index, MeasuredRow, cells_of, common_levels, rows_of, with_levels
 from capsexp.results.claims import MeasuredClaim, corrected, measure_claim
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Pools
@@ -12,21 +12,7 @@ from capsexp.results.steps import Steps
 from capsexp.study import studies
 from capsexp.study.identity import title
 from capsexp.study.selection import PAPER, TYPED, Block, Selection, select
-from capsexp.study.studies import Row, Study
-
-
-@dataclass(frozen=True)
-class MeasuredRow:
-    """A row of a study in one setting."""
-
-    row: Row
-    cells: Mapping[str, Cell]  # by measure
-    best: Sequence[Best]
-
-    @property
-    def runs(self) -> list[Run]:
-        """Finished runs, one per seed."""
-        return [one.run for one in self.best]
+from capsexp.study.studies import Study
 
 
 @dataclass(frozen=True)
@@ -34,13 +20,12 @@ class MeasuredBlock:
     """A study's rows in one setting; in the laptop's without those that train there as in the paper's."""
 
     block: Block
-    groups: list[Group]
     lines: list[MeasuredRow]
 
     @property
     def runs(self) -> list[Run]:
         """All runs, failed ones too."""
-        return [run for group in self.groups for run in group.runs]
+        return [run for line in self.lines for run in line.all_runs]
 
     @property
     def is_heldout(self) -> bool:
@@ -117,32 +102,24 @@ def measure(
 
 def measure_together(selections: Sequence[Selection], indexed: Index, steps: Steps) -> list[StudyResults]:
     """Studies without Holm's correction; spreads are pooled, and common levels taken, over the runs that they list."""
-    of_studies = [[groups_of(one.study, block, indexed) for block in one.blocks] for one in selections]
+    of_studies = [[rows_of(one.study, block, indexed) for block in one.blocks] for one in selections]
     levels = common_levels(chain(*chain(*of_studies)))
-    of_studies = [[[with_levels(group, levels) for group in of_block] for of_block in own] for own in of_studies]
-    pools = Pools(run for group in chain(*chain(*of_studies)) for run in group.runs)
+    of_studies = [[[with_levels(row, levels) for row in rows] for rows in own] for own in of_studies]
+    pools = Pools(run for row in chain(*chain(*of_studies)) for run in row.all_runs)
     return [_measured(one, own, pools, indexed, steps) for one, own in zip(selections, of_studies, strict=True)]
 
 
 def _measured(
-    selection: Selection, groups: list[list[Group]], pools: Pools, indexed: Index, steps: Steps
+    selection: Selection, settings: list[list[MeasuredRow]], pools: Pools, indexed: Index, steps: Steps
 ) -> StudyResults:
     """A study without Holm's correction, from the runs of its rows in each setting."""
-    study = selection.study
-    blocks = [
-        _block(selection, block, of_block, pools, indexed)
-        for block, of_block in zip(selection.blocks, groups, strict=True)
-    ]
-    claims = [measure_claim(claim, study, groups, pools, indexed, steps) for claim in study.claims]
+    study, blocks, first = selection.study, list[MeasuredBlock](), selection.blocks[0]
+    for block, rows in zip(selection.blocks, settings, strict=True):
+        now, before = block.trained, {} if block is first else first.trained
+        shown = [row for row in rows if not now[row.row.name] or now[row.row.name] != before.get(row.row.name)]
+        blocks.append(MeasuredBlock(block, [replace(row, cells=cells_of(study, row, pools, indexed)) for row in shown]))
+    claims = [measure_claim(claim, study, settings, pools, indexed, steps) for claim in study.claims]
     return StudyResults(study, selection, blocks, claims)
-
-
-def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: Pools, indexed: Index) -> MeasuredBlock:
-    study, first = selection.study, selection.blocks[0]
-    now, before = block.trained, {} if block is first else first.trained
-    shown = [one for one in groups if not now[one.row.name] or now[one.row.name] != before.get(one.row.name)]
-    lines = [MeasuredRow(one.row, cells_of(study, one, pools, indexed), one.best) for one in shown]
-    return MeasuredBlock(block, shown, lines)
 
 
 def _of_source(results: StudyResults, measured: Sequence[StudyResults]) -> list[MeasuredClaim]:

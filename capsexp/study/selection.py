@@ -5,7 +5,7 @@ define a custom setting for this call (`data=mnist_sample`, `budget.epochs=3`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, combinations
 
@@ -48,9 +48,6 @@ class Block:
     name: str  # PAPER, LAPTOP or TYPED
     setting: Setting
     runs: dict[str, list[Combination]]  # of each row: its combinations of options
-    options: dict[str, int] = field(
-        default_factory=dict
-    )  # of each row, how many there are to try, if others than these
 
     def protocol(self, row: str) -> str:
         """The protocol of a row's runs."""
@@ -154,7 +151,7 @@ def _block(study: Study, name: str, options: Sequence[Sequence[str]], typed: tup
                 errors.append(f"{error}" if typed else f"{study.name}, {row.name}, {name}: {error}")
     if errors and (not typed or not any(runs.values())):
         raise InputError(errors[0])
-    return Block(name, setting, runs, {row.name: len(row.combinations(setting)) for row in study.rows})
+    return Block(name, setting, runs)
 
 
 def _rows_differ(study: Study, name: str) -> bool:

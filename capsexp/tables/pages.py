@@ -10,11 +10,11 @@ from capsexp.config import searchpath
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.errors import plural
-from capsexp.results.cells import LEVEL, LONG
+from capsexp.results.cells import LEVEL, LONG, MeasuredRow
 from capsexp.results.claims import DECIDED, HOLDS, MeasuredClaim
 from capsexp.results.measures import MEASURES
 from capsexp.results.questions import conjoined
-from capsexp.results.study import MeasuredBlock, MeasuredRow, StudyResults
+from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.study.selection import LAPTOP, PAPER
 from capsexp.study.studies import Study
 from capsexp.tables import texts
@@ -94,8 +94,8 @@ def _numbers(results: StudyResults) -> str:
 def _records(results: StudyResults) -> dict[str, list[str]]:
     """The names of the runs of each row."""
     names: dict[str, set[str]] = {}
-    for group in chain(*(block.groups for block in results.blocks)):
-        names.setdefault(group.row.name, set()).update(run.name for run in group.runs)
+    for line in chain(*(block.lines for block in results.blocks)):
+        names.setdefault(line.row.name, set()).update(run.name for run in line.all_runs)
     return {row: sorted(of_row) for row, of_row in names.items() if of_row}
 
 
@@ -319,9 +319,9 @@ def best_of(results: StudyResults) -> list[str]:
     """How the best of several combinations was selected."""
     selected: dict[str, list[str]] = {}
     for block in results.blocks:
-        for group in block.groups:
-            if group.best_of and group.row.name not in selected.setdefault(group.best_of, []):
-                selected[group.best_of].append(group.row.name)
+        for line in block.lines:
+            if line.best_of and line.row.name not in selected.setdefault(line.best_of, []):
+                selected[line.best_of].append(line.row.name)
     return [f"{conjoined(names)}: {how}" for how, names in selected.items()]
 
 
