@@ -69,9 +69,8 @@ PRIOR = 4.0  # D: degrees of freedom by which the networks of a data set share o
 FLOOR = 0.5  # of a seed's standard deviation, in standard errors of a binomial proportion
 POWER = 0.8
 MAX_SEEDS = 100
-BETTER_OF_TWO = 1 / math.sqrt(
-    math.pi
-)  # by how many standard deviations the better of two normal values is expected higher
+#: By how many standard deviations the better of two normal values is expected higher than one.
+BETTER_OF_TWO = 1 / math.sqrt(math.pi)
 #: Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
 SINGLE_PRECISION = 2.0**-23
 ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
@@ -123,28 +122,6 @@ class Estimate:
         return 2 * float(stdtr(self.degrees, -abs(self.value - value) / math.sqrt(self.variance or ZERO**2)))
 
 
-@dataclass(frozen=True)
-class Pool:
-    """How the networks of a data set and setting spread over seeds."""
-
-    own: Mapping[str, Spread]  # v_k and n_k − 1 of each network with several seeds
-
-    def spread(self, values: Sequence[float], floor: float, networks: Collection[str]) -> Spread | None:
-        """s_k² of these networks' values; None if nothing is known of it."""
-        own = _variance(values, floor)
-        others = [spread for name, spread in self.own.items() if name not in networks]
-        parts = [one for one in (own, _shared(others)) if one]
-        if not parts:
-            return None
-        degrees = sum(one.degrees for one in parts)
-        return Spread(sum(one.degrees * one.variance for one in parts) / degrees, degrees)
-
-
-def pool(cells: Mapping[str, Sequence[float]], floors: Mapping[str, float]) -> Pool:
-    """The pool of networks with these values and least variances."""
-    return Pool({name: one for name, values in cells.items() if (one := _variance(values, floors[name]))})
-
-
 def key_of(run: Run) -> PoolKey:
     """Key of a pool: the data set and its split, training, files, precision and protocol."""
     return (run.dataset, *run.trained[1:], run.protocol)
@@ -163,7 +140,7 @@ class Pools:
         once = {(run.trained, run.protocol, run.seed): run for run in finished}
         for run in once.values():
             self._runs.setdefault(key_of(run), []).append(run)
-        self._made: dict[tuple[PoolKey, str, str, bool], Pool] = {}
+        self._spreads: dict[tuple[PoolKey, str, str, bool], dict[str, Spread]] = {}
 
     def spread(
         self, runs: Sequence[Run], measure: str, values: Sequence[float], machine: str = "", ratio: bool = False
@@ -175,20 +152,23 @@ class Pools:
             ratio: of logarithms, as those of first epochs always are.
         """
         key, networks = key_of(runs[0]), {run.trained.condition for run in runs}
-        return self._pool(key, measure, machine, ratio).spread(values, self._least(key, measure, values), networks)
+        pool = self._pool(key, measure, machine, ratio)
+        others = [spread for network, spread in pool.items() if network not in networks]
+        return moderated(own_spread(values, self._least(key, measure, values)), others)
 
-    def _pool(self, key: PoolKey, measure: str, machine: str, ratio: bool) -> Pool:
-        """The pool of a measure, without lower bounds of epochs."""
+    def _pool(self, key: PoolKey, measure: str, machine: str, ratio: bool) -> dict[str, Spread]:
+        """v_k and n_k − 1 of each network, by condition, without lower bounds of epochs."""
         asked = key, measure, machine, ratio
-        if asked not in self._made:
+        if asked not in self._spreads:
             values: dict[str, list[float]] = {}
             for run in self._runs.get(key, ()):
                 bound = measure == "first_epoch" and run.censored
                 if measure in run.measures and not bound and run.machine(measure) == machine:
                     scaled = MEASURES[measure].scaled(run.measures[measure], ratio)
                     values.setdefault(run.trained.condition, []).append(scaled)
-            self._made[asked] = pool(values, {name: self._least(key, measure, own) for name, own in values.items()})
-        return self._made[asked]
+            known = {name: own_spread(own, self._least(key, measure, own)) for name, own in values.items()}
+            self._spreads[asked] = {name: spread for name, spread in known.items() if spread}
+        return self._spreads[asked]
 
     def _least(self, key: PoolKey, measure: str, values: Sequence[float]) -> float:
         """The least variance of scaled values: of accuracies by the test images, of epochs that of rounding to one."""
@@ -196,6 +176,29 @@ class Pools:
         if MEASURES[measure].scale == "percent" and images:
             return least_variance(mean(values), images)
         return math.exp(-2 * mean(values)) / 12 if MEASURES[measure].scale == "epochs" else 0.0
+
+
+def own_spread(values: Sequence[float], floor: float) -> Spread | None:
+    """v_k and n_k − 1; None for a single value, and for equal ones without a floor: rounding can make them equal."""
+    if len(values) < 2:
+        return None
+    centre, degrees = mean(values), len(values) - 1
+    variance = max(sum((value - centre) ** 2 for value in values) / degrees, floor)
+    return Spread(variance, degrees) if variance else None
+
+
+def moderated(own: Spread | None, others: Iterable[Spread]) -> Spread | None:
+    """s_k² of a network's own spread and those of the others; None if nothing is known of it."""
+    shared = _mean_spread(others)
+    limited = shared and replace(shared, degrees=1 / (1 / PRIOR + 1 / shared.degrees))
+    return _mean_spread(filter(None, (own, limited)))
+
+
+def _mean_spread(spreads: Iterable[Spread]) -> Spread | None:
+    """The mean by degrees of freedom; None without any."""
+    known = [*spreads]
+    degrees = sum(spread.degrees for spread in known)
+    return Spread(sum(spread.degrees * spread.variance for spread in known) / degrees, degrees) if known else None
 
 
 def least_variance(accuracy: float, images: int) -> float:
@@ -337,23 +340,6 @@ def holm(p_values: Mapping[object, float], staying: Collection[object] = ()) -> 
     before = accumulate((key not in staying for key in ranked), initial=0)
     products = (min(1.0, (len(ranked) - passed) * p_values[key]) for key, passed in zip(ranked, before, strict=False))
     return dict(zip(ranked, accumulate(products, max), strict=True))
-
-
-def _variance(values: Sequence[float], floor: float) -> Spread | None:
-    """v_k and n_k − 1; None for a single value, and for equal ones without a floor: rounding can make them equal."""
-    if len(values) < 2:
-        return None
-    centre, degrees = mean(values), len(values) - 1
-    variance = max(sum((value - centre) ** 2 for value in values) / degrees, floor)
-    return Spread(variance, degrees) if variance else None
-
-
-def _shared(others: Sequence[Spread]) -> Spread | None:
-    """s_0² and d of these networks."""
-    degrees = sum(one.degrees for one in others)
-    if not degrees:
-        return None
-    return Spread(sum(one.degrees * one.variance for one in others) / degrees, 1 / (1 / PRIOR + 1 / degrees))
 
 
 def _towards(estimate: Estimate, direction: Direction) -> Estimate:

@@ -1,7 +1,6 @@
 """Spreads, intervals and answers, against arithmetic by hand, against scipy and against simulated runs."""
 
 import math
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +12,6 @@ from scipy import stats
 
 from capsexp.results.statistics import (
     Estimate,
-    Pool,
     Spread,
     Term,
     effect,
@@ -24,8 +22,9 @@ from capsexp.results.statistics import (
     judge_printed,
     judge_sameness,
     least_variance,
+    moderated,
+    own_spread,
     paired_images,
-    pool,
     seeds_to_decide,
     slope_weights,
 )
@@ -33,10 +32,9 @@ from capsexp.results.statistics import (
 NAN, INF = float("nan"), float("inf")
 
 
-def made(*values: list[float], floor: float = 0.0) -> Pool:
-    """The pool of networks named 0, 1, …"""
-    cells = {str(place): of_network for place, of_network in enumerate(values)}
-    return pool(cells, dict.fromkeys(cells, floor))
+def spread(values: list[float], *others: list[float], floor: float = 0.0) -> Spread | None:
+    """How a network spreads beside others."""
+    return moderated(own_spread(values, floor), filter(None, (own_spread(other, floor) for other in others)))
 
 
 def exact(value: float, half: float = 1.0) -> Estimate:
@@ -57,21 +55,20 @@ def terms(*values: list[float], spread: Spread = UNIT) -> list[Term]:
 
 def test_a_spread_by_hand() -> None:
     """v is 1, 0.5 and unknown. Others of the first: s₀² 0.5, ν 1, d 0.8; of the last: 2.5/3, ν 3, d 12/7."""
-    found = made([1, 2, 3], [10, 11], [50])
-    assert found.spread([1, 2, 3], 0.0, {"0"}) == Spread(pytest.approx((0.8 * 0.5 + 2) / 2.8), pytest.approx(2.8))
-    assert found.spread([50], 0.0, {"2"}) == Spread(pytest.approx(2.5 / 3), pytest.approx(12 / 7))
-
-
-def test_a_network_alone_has_its_own_spread_and_single_runs_none() -> None:
-    assert made([1, 2, 3], [4]).spread([1, 2, 3], 0.0, {"0"}) == Spread(1.0, 2)
-    assert made([1], [2]).spread([1], 0.0, {"0"}) is None
+    first, second, last = [1.0, 2.0, 3.0], [10.0, 11.0], [50.0]
+    assert spread(first, second, last) == Spread(pytest.approx((0.8 * 0.5 + 2) / 2.8), pytest.approx(2.8))
+    assert spread(last, first, second) == Spread(pytest.approx(2.5 / 3), pytest.approx(12 / 7))
+    assert spread(first, last) == Spread(1.0, 2)
+    assert spread([1.0], [2.0]) is None
+    assert spread([99.6, 99.6], [99.7, 99.8]) == spread([99.6], [99.7, 99.8])  # rounding can make two equal
+    assert spread([99.7, 99.7], [99.6, 99.6]) is None
 
 
 def test_no_spread_is_below_the_floor() -> None:
     """Half a standard error of 9,350 right of 10,000; of all of 72 images, that of rounding to one of them."""
     assert least_variance(93.5, 10_000) == pytest.approx(0.25 * 93.5 * 6.5 / 10_000)
     assert least_variance(100, 72) == pytest.approx((100 / 72) ** 2 / 12)
-    assert made([5, 5, 5], [6, 6], floor=0.1).spread([5, 5, 5], 0.1, {"0"}) == Spread(pytest.approx(0.1), 2.8)
+    assert spread([5.0] * 3, [6.0] * 2, floor=0.1) == Spread(pytest.approx(0.1), 2.8)
 
 
 # --- effects
@@ -261,9 +258,9 @@ def simulated(
 ) -> tuple[list[Term], float]:
     """The terms of a difference whose true value is 0, and a printed difference of one run a network."""
     values = [draw.normal(80, sd, n).tolist() for sd, n in zip(spreads, seeds, strict=True)]
-    found = made(*values, *(draw.normal(80, sd, 2).tolist() for sd in others))
-    spread = [found.spread(of_network, 0.0, {name}) for of_network, name in zip(values, "01", strict=True)]
-    compared = [Term(w, y, s) for w, y, s in zip((-1.0, 1.0), values, spread, strict=True) if s]
+    beside = [draw.normal(80, sd, 2).tolist() for sd in others]
+    spreads = spread(values[0], values[1], *beside), spread(values[1], values[0], *beside)
+    compared = [Term(w, y, s) for w, y, s in zip((-1.0, 1.0), values, spreads, strict=True) if s]
     return compared, float(draw.normal(0, spreads[1]) - draw.normal(0, spreads[0]))
 
 
@@ -311,34 +308,6 @@ def test_a_true_effect_is_found_and_its_size_is_not_called_another(seeds: int, p
     assert sizes["compatible"] / 1_000 >= 0.95
 
 
-def test_equal_values_without_a_floor_tell_no_spread() -> None:
-    """Of data whose test images aren't known, rounding can make them equal."""
-    found = made([99.6, 99.6], [99.7, 99.8])
-    assert found.own.keys() == {"1"}
-    assert found.spread([99.6, 99.6], 0.0, {"0"}) == found.spread([99.6], 0.0, {"0"})
-    assert made([99.6, 99.6]).spread([99.7, 99.7], 0.0, {"x"}) is None
-
-
 def test_scipy_is_imported_when_it_is_needed() -> None:
     program = "import sys, capsexp.results.statistics; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
-
-
-def test_every_process_gives_the_same_bits() -> None:
-    """Whatever the order of a set of names is there."""
-    program = (
-        "from capsexp.results.statistics import pool\n"
-        "cells = {name: [0.1 * i, 0.3 + i / 7, i / 3] for i, name in enumerate('abcdefgh')}\n"
-        "print(pool(cells, dict.fromkeys(cells, 0.0)).spread([1.0], 0.0, {'x'}))"
-    )
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            timeout=60,
-        ).stdout
-        for seed in "1234"
-    }
-    assert len(printed) == 1
