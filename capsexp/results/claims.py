@@ -225,7 +225,7 @@ def _verdict(
 ) -> tuple[Verdict, float]:
     """Whether there is the effect, and the p-value."""
     claim = contrast.claim
-    margin = float(claim.margin or "nan")
+    margin = claim.margin or math.nan
     margin = math.log1p(margin / 100) if contrast.ratio else margin
     match claim.claimed.split():
         case ["same"]:

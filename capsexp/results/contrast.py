@@ -46,14 +46,9 @@ class Contrast:
         """Whether values are compared by ratios."""
         return self.claim.estimate in ("relative", "factor")
 
-    @property
-    def reference(self) -> float:
-        """The number that rows are compared with; 0 where rows are compared with rows."""
-        return float(self.claim.reference or 0)
-
     def less_reference(self, estimate: Estimate) -> Estimate:
-        """The estimate of a mean of rows as a difference from the reference."""
-        return replace(estimate, value=estimate.value - self.reference)
+        """The estimate of a mean of rows as a difference from the claim's reference, if it has one."""
+        return replace(estimate, value=estimate.value - (self.claim.reference or 0))
 
     @property
     def pairs(self) -> list[list[str]]:
@@ -88,8 +83,8 @@ class Contrast:
 
     def effect(self, values: Mapping[str, float]) -> Effect:
         """The effect on rows with these values, which are on the scale."""
-        total = sum(weight * values[name] for name, weight in self.weights.items()) - self.reference
-        return Effect(self.in_unit(total))
+        total = sum(weight * values[name] for name, weight in self.weights.items())
+        return Effect(self.in_unit(total - (self.claim.reference or 0)))
 
     def on_scale(self, size: float) -> float:
         """A size in the claim's unit, on the scale."""

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import yaml
 
+from capsexp import Positive
 from capsexp.config.checks import check_dataclass, unknown_name
 from capsexp.config.compose import parsed
 from capsexp.config.searchpath import choices
@@ -138,10 +139,10 @@ class Claim:
     measure: MeasureName = "accuracy"
     estimate: Literal["difference", "relative", "factor", "spread", "spread of means", "slope"] = "difference"
     claimed: str = ""  # the size as printed, with its sign; one of EFFECTS; of a time nothing: measured, not judged
-    margin: str | None = None  # where no effect is claimed, the smallest that would matter, in its unit
+    margin: Positive | None = None  # where no effect is claimed, the smallest that would matter, in its unit
     pairs: list[list[str]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
-    reference: str | None = None  # a number that the mean of `rows` is compared with, as chance
+    reference: float | None = None  # what the mean of `rows` is compared with, as chance
     of_method: bool = False  # whether its size is said of the method, and isn't one run's
     untested: str | None = None  # why nothing here tests it; it then has none of the above
     counted: bool = True  # whether it is the source's, on the rows that it prints
@@ -294,10 +295,10 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
         yield not alone, "untested, so without measure, claimed, pairs and rows"
         return
     slope, factor = claim.estimate == "slope", claim.estimate == "factor"
-    of_rows = slope or (claim.estimate == "difference" and published_number(claim.reference) is not None)
+    of_rows = slope or (claim.estimate == "difference" and claim.reference is not None)
     wrong = bool(claim.rows) != of_rows or bool(claim.pairs) == of_rows
     yield wrong, "a slope, and a difference from a reference, need rows, anything else pairs"
-    yield claim.reference is not None and not of_rows, f"reference={claim.reference}: must be a number, with rows"
+    yield claim.reference is not None and not of_rows, "reference: only with estimate=difference and rows"
     yield any(len(pair) != 2 or len({*pair}) != 2 for pair in claim.pairs), "pairs must be of two rows"
     yield slope and len({*claim.rows}) < 2, "a slope needs two rows at least"
     unknown = sorted(set(claim.compared) - rows)
@@ -319,9 +320,6 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     yield first and not relative, "first epochs are compared by estimate=relative"
     points = claim.measure in ("accuracy", "first_five")
     yield points and (relative or factor), "accuracies are compared in points, by estimate=difference or slope"
-    margin, needing = published_number(claim.margin), EFFECTS[2:]
-    positive = margin is not None and margin.value > 0
-    needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
-    yield (claim.claimed in needing) != positive, needed
-    misplaced = factor and claim.margin is not None
-    yield misplaced, "margin: not with estimate=factor; with estimate=relative it is in percent"
+    needing = EFFECTS[2:]
+    yield (claim.claimed in needing) != (claim.margin is not None), f"margin: only with claimed {', '.join(needing)}"
+    yield factor and claim.margin is not None, "margin: not with estimate=factor; with relative it is in percent"

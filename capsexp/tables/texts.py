@@ -144,7 +144,7 @@ def claimed(claim: Claim) -> str:
     """+2.52, −50 %, an increase, no increase (margin 1 %)."""
     unit = _unit(claim)
     if claim.size is None:
-        margin = f" (margin {claim.margin}{unit})" if claim.margin else ""
+        margin = f" (margin {claim.margin:g}{unit})" if claim.margin else ""
         return f"{DIRECTIONS.get(claim.claimed, claim.claimed)}{margin}"
     return claim.claimed.replace("-", "−") + ("" if unit == " points" else unit)
 

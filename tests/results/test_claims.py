@@ -136,7 +136,7 @@ def test_a_row_that_isnt_ready_decides_nothing(curve: list[float], learned: bool
 
 def test_a_row_is_compared_with_a_reference() -> None:
     """Chance, 10 %, within 5 points: of 11 % none is shown to differ, of 43 % it does."""
-    uniform = claim(claimed="same", margin="5", reference="10", rows=["A"], pairs=[])
+    uniform = claim(claimed="same", margin=5, reference=10, rows=["A"], pairs=[])
     answers = [measured(study(claims=[uniform]), runs(PLAIN, moved(SPREAD, shift))) for shift in (-88.0, -56.0)]
     assert [one.verdict for one in answers] == ["no difference, shown", "contradicted"]
     assert value(answers[1]) == pytest.approx(SPREAD[1] - 56 - 10)
@@ -293,9 +293,9 @@ def test_a_spread_is_that_over_seeds() -> None:
 
 @pytest.mark.parametrize(
     ("claimed", "margin", "verdict"),
-    [("same", "0.5", "no difference, shown"), ("no decrease", "0.5", "supported"), ("no increase", "0.01", "open")],
+    [("same", 0.5, "no difference, shown"), ("no decrease", 0.5, "supported"), ("no increase", 0.01, "open")],
 )
-def test_claims_that_there_is_nothing(claimed: str, margin: str, verdict: str) -> None:
+def test_claims_that_there_is_nothing(claimed: str, margin: float, verdict: str) -> None:
     made = study(claims=[claim(claimed=claimed, margin=margin)])
     assert measured(made, [*runs(PLAIN, SPREAD), *runs(CBAM, SPREAD)]).verdict == verdict
 
@@ -468,7 +468,7 @@ def test_a_margin_in_percent_is_one_of_logarithms() -> None:
         for words, size in ((PLAIN, 50.0), (CBAM, 50 * exp(0.098)))
         for seed in range(3)
     ]
-    one = measured(study(claims=[claim("relative", "same", margin="10", measure="memory")]), found)
+    one = measured(study(claims=[claim("relative", "same", margin=10, measure="memory")]), found)
     assert (value(one), one.verdict) == (pytest.approx(10.3, abs=0.01), "contradicted")
 
 
@@ -493,7 +493,7 @@ def test_parameters_are_counted() -> None:
         sizes[size] = measured(study(*study().rows, cnn, claims=[more]), [])
     assert value(sizes["5"]) == pytest.approx(5.2093, abs=1e-3)  # a count has no error but the printed rounding
     assert [one.size for one in sizes.values()] == ["compatible", "smaller", "larger", "compatible", "smaller"]
-    more = measured(study(claims=[claim("relative", "no increase", measure="parameters", margin="1")]), [])
+    more = measured(study(claims=[claim("relative", "no increase", measure="parameters", margin=1)]), [])
     assert (value(more), more.verdict) == (pytest.approx(0.12586, abs=1e-5), "supported")
     assert measured(study(claims=[claim("factor", "4", measure="parameters")]), []).verdict == "contradicted"
 
