@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Makes and prints the tables; the exit code."""
     options = _parsed(arguments)
     from capsexp.tables.files import latex, regenerate  # pandas and torch take seconds to import: --help needs neither
-    from capsexp.tables.terminal import print_page
+    from capsexp.tables.screen import print_page
 
     with own_or_packed(options.results) if options.results == RESULTS else nullcontext(options.results) as results:
         packed = results != options.results
@@ -35,8 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
             readme=options.readme,
             check=options.check,
         )
-    for page in generated.pages if len(options.names) == 1 and not options.check else []:
-        print(latex(page), end="") if options.latex else print_page(page)
+    for results_of_study in generated.measured if len(options.names) == 1 and not options.check else []:
+        print(latex(results_of_study), end="") if options.latex else print_page(results_of_study)
     if not options.check:
         sys.stdout.writelines(f"wrote {path}\n" for path in generated.changed)
     if packed:

@@ -17,7 +17,6 @@ from capsexp.study import studies
 from capsexp.study.selection import PAPER
 from capsexp.study.studies import published_number
 from capsexp.tables import index, markdown, pages
-from capsexp.tables.pages import Page
 from capsexp.tables.texts import one_line, six_digits
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ _TEX = str.maketrans(
 class Generated:
     """What was made of the records."""
 
-    pages: list[Page] = field(default_factory=list)
     changed: list[Path] = field(default_factory=list)  # written or, of a check, to be written
     problems: list[str] = field(default_factory=list)  # a line for each record that can't be used
     runs: list[Run] = field(default_factory=list)  # of all records
@@ -84,18 +82,16 @@ def regenerate(
     chosen = [studies.load(name) for name in names or studies.names()]
     recorded, problems = runs.read(results)
     measured = measure(chosen, recorded, typed, steps.read(results), setting)
-    made = Generated([pages.page(one) for one in measured], problems=problems, runs=recorded, measured=measured)
+    made = Generated(problems=problems, runs=recorded, measured=measured)
     files: dict[Path, str] = {}
     project = results.resolve() == (ROOT / "results").resolve()
     written = [one for one in measured if project or one.runs]
     if output is not None:
-        for page, one in zip(made.pages, measured, strict=True):
-            if one not in written:
-                continue
-            there = {path.name for path in (results / "figures").glob("*.svg")}
-            drawn = {name: f"{name}_narrow_light.svg" in there for name in page.figures if f"{name}_light.svg" in there}
-            text = markdown.document(page, drawn)
-            files |= {output / f"{page.name}.md": text, output / f"{page.name}.csv": csv(one)}
+        there = {path.name for path in (results / "figures").glob("*.svg")}
+        for one in written:
+            drawn = [name for name in one.study.pictures if f"{name}_light.svg" in there]
+            text = markdown.document(one, {name: f"{name}_narrow_light.svg" in there for name in drawn})
+            files |= {output / f"{one.study.name}.md": text, output / f"{one.study.name}.csv": csv(one)}
     if not (names or typed):
         keys = {run.key for run in recorded if run.status != "trial"}
         made.unassigned = len(keys - {run.key for one in measured for run in one.runs})
@@ -149,14 +145,14 @@ def csv_text(frame: "DataFrame") -> str:
     return frame.map(_no_formula).to_csv(index=False, lineterminator="\n")
 
 
-def latex(page: Page) -> str:
+def latex(results: StudyResults) -> str:
     """The table of the first setting in LaTeX, for a document that uses booktabs."""
     import pandas as pd
 
-    table = page.blocks[0]
+    table = pages.block_tables(results)[0]
     frame = pd.DataFrame(table.rows, columns=[*map(_tex, table.columns)], dtype=str).map(_tex)
-    caption = _tex(f"{page.title} {page.about} Trained: {table.title}.")
-    label = f"tab:{page.name}"
+    caption = _tex(f"{pages.title(results)} {pages.about(results)} Trained: {table.title}.")
+    label = f"tab:{results.study.name}"
     return frame.to_latex(index=False, escape=False, column_format=table.alignment, caption=caption, label=label)
 
 

@@ -109,7 +109,7 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     literal = f"{_literal(measured)} [How verdicts are reached](../docs/verdicts.md).".lstrip()
     parts = [markdown.GENERATED, "# Do the published numbers hold?", _evidence(measured), literal]
     for name, of_source in sources.items():
-        studies = [[_link(one), one.study.table, *pages.page_answer(one, 20)[:1]] for one in of_source]
+        studies = [[_link(one), one.study.table, *pages.answer(one, 20)[:1]] for one in of_source]
         parts += [f"## {markdown.escaped(texts.CITED.get(name, name))}", _evidence(of_source)]
         parts.append(markdown.table(Table("", ["study", "table", "answer"], "lll", studies)))
     runs = list({run.key: run for one in measured for run in one.runs}.values())

@@ -7,7 +7,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from capsexp.config.searchpath import CONF
-from capsexp.tables.pages import Page
+from capsexp.results.study import StudyResults
+from capsexp.tables import pages
 from capsexp.tables.table import Table
 from capsexp.tables.texts import one_line
 
@@ -35,39 +36,43 @@ def may_replace(path: Path) -> bool:
     return not path.exists() or path.read_bytes().startswith(GENERATED.encode())
 
 
-def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
-    """The whole page.
+def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -> str:
+    """A study's page.
 
     Args:
         figures: of its pictures, those that there are, and whether they have versions for narrow screens.
     """
-    pictures = [_picture(f"../figures/{name}", narrow, page.figures[name]) for name, narrow in (figures or {}).items()]
-    first, *more = page.answer or [""]
+    study, shown, records = results.study, pages.pictures(results), pages.records(results)
+    pictures = [_picture(f"../figures/{name}", narrow, shown[name]) for name, narrow in (figures or {}).items()]
+    first, *more = pages.answer(results) or [""]
     answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
-    parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *pictures[:1]]
-    for block in (block for block in page.blocks if block.rows):
+    parts = [GENERATED, f"# {escaped(pages.title(results))}", escaped(pages.about(results)), *answer, *pictures[:1]]
+    for block in (block for block in pages.block_tables(results) if block.rows):
         head, _, trained = block.title.partition(", ")  # the training is a sentence below its heading
-        shown = [f"## {escaped(f'{head[:1].upper()}{head[1:]}')}", escaped(f"{trained}.") if trained else ""]
-        parts += [*shown, *_with_notes(block)] if page.records else _folded("What is printed", table(block))
-    if page.claims.rows:
-        parts += ["## Claims", table(page.claims)]
-    if page.other_claims.rows:
-        parts += _folded(page.other_claims.title, table(page.other_claims))
+        heading = [f"## {escaped(f'{head[:1].upper()}{head[1:]}')}", escaped(f"{trained}.") if trained else ""]
+        parts += [*heading, *_with_notes(block)] if records else _folded("What is printed", table(block))
+    claims, others = pages.claim_tables(results)
+    if claims.rows:
+        parts += ["## Claims", table(claims)]
+    if others.rows:
+        parts += _folded(others.title, table(others))
     if pictures[1:]:
         parts += _folded("More pictures", *pictures[1:])
-    deviations = "\n".join(f"- {escaped(text)}" for text in page.deviations)
-    parts += _folded("Protocol and deviations", *map(escaped, page.protocol), deviations)
-    if page.costs.rows:
-        parts += _folded("Parameters, time and memory", *_with_notes(page.costs))
-    file = f"{page.name}.yaml"  # a link to it, but for a study of one's own
+    deviations = "\n".join(f"- {escaped(text)}" for text in pages.deviations(study))
+    parts += _folded("Protocol and deviations", escaped(study.protocol), deviations)
+    costs = pages.costs(results)
+    if costs.rows and not pages.is_of_costs(study):
+        parts += _folded("Parameters, time and memory", *_with_notes(costs))
+    file = f"{study.name}.yaml"  # a link to it, but for a study of one's own
     file = f"[{file}](../../conf/study/{file})" if (CONF / "study" / file).exists() else file
-    where = f"Rows: {file}. All numbers: [{page.name}.csv]({page.name}.csv)."
-    records = []
-    for row, names in page.records.items():
+    where = f"Rows: {file}. All numbers: [{study.name}.csv]({study.name}.csv)."
+    commands = _fenced("\n".join(pages.commands(results)))
+    parts += _folded("Commands", *map(escaped, pages.best_of(results)), where, commands)
+    lines = []
+    for row, names in records.items():
         links = (link(str(number), f"../runs/{quote(name)}.json") for number, name in enumerate(names, 1))
-        records.append(f"- {escaped(row)}: {'·'.join(links)}")
-    parts += _folded("Commands", *map(escaped, page.selection), where, _fenced("\n".join(page.commands)))
-    parts += _folded("Records by row", "\n".join(records)) if records else []
+        lines.append(f"- {escaped(row)}: {'·'.join(links)}")
+    parts += _folded("Records by row", "\n".join(lines)) if lines else []
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, compress
 from statistics import median
 
@@ -40,58 +40,39 @@ EPOCHS = ("first_epoch", "level_epoch")
 STEPS = {"seconds": "s a training step", "inference": "s a batch, inference"}
 
 
-@dataclass(frozen=True)
-class Page:
-    """A study's page, as texts without markup."""
-
-    name: str
-    title: str
-    about: str  # the source, and how it was trained
-    answer: list[str]  # a sentence of at most 25 words; then how many claims hold, by evidence
-    blocks: list[Table]  # one a setting, the paper's first
-    claims: Table  # those with an answer
-    other_claims: Table
-    protocol: list[str]
-    deviations: list[str]
-    costs: Table
-    selection: list[str]  # how the best of several combinations was selected
-    commands: list[str]
-    figures: dict[str, str] = field(default_factory=dict)  # by name, what they show
-    records: dict[str, list[str]] = field(default_factory=dict)  # by row, the names of its runs
+def about(results: StudyResults) -> str:
+    """The source, and how long the runs took."""
+    return f"{cited(results.study)}. {texts.spent(results.runs) or 'No runs yet'}."
 
 
-def page(results: StudyResults) -> Page:
-    """A study's page."""
-    study, claims = results.study, results.claims
-    decided = [one for one in claims if is_decided(one) or (results.typed and one.effect)]
-    others = [one for one in claims if one not in decided]
-    return Page(
-        study.name,
-        title(results),
-        f"{cited(study)}. {texts.spent(results.runs) or 'No runs yet'}.",
-        [ANOTHER] if results.typed else page_answer(results),
-        block_tables(results),
-        claims_table("Claims", decided),
-        claims_table(f"{plural(len(others), 'claim')} without an answer", others),
-        [texts.one_line(study.protocol)],
-        [*study.deviations, *(f"{row.name}: {texts.one_line(row.note)}" for row in study.rows if row.note)],
-        Table("", [], "", []) if _is_of_costs(study) else costs(results),
-        best_of(results),
-        commands(results),
-        study.pictures | {name: f"{shown}: {_numbers(results)}" for name, shown in [*study.pictures.items()][:1]},
-        _records(results),
-    )
+def claim_tables(results: StudyResults) -> list[Table]:
+    """The claims that have an answer, then the others."""
+    decided = [one for one in results.claims if is_decided(one) or (results.typed and one.effect)]
+    others = [one for one in results.claims if one not in decided]
+    titles = "Claims", f"{plural(len(others), 'claim')} without an answer"
+    return [claims_table(title, some) for title, some in zip(titles, (decided, others), strict=True)]
+
+
+def deviations(study: Study) -> list[str]:
+    """In what our runs differ from the source's, and notes on rows."""
+    return [*study.deviations, *(f"{row.name}: {texts.one_line(row.note)}" for row in study.rows if row.note)]
+
+
+def pictures(results: StudyResults) -> dict[str, str]:
+    """By name what each picture shows; the first with its numbers, in place of it."""
+    (first, shown), *others = results.study.pictures.items()
+    return {first: f"{shown}: {_numbers(results)}", **dict(others)}
 
 
 def _numbers(results: StudyResults) -> str:
-    """The numbers of the first picture, in place of it: CapsNet printed 82.95, here 83.46 ± 0.24; …"""
+    """CapsNet printed 82.95, here 83.46 ± 0.24; …"""
     block = next((block for block in results.blocks if block.runs), results.blocks[0])
     name = next((name for name in results.study.measures if name in MAIN), "accuracy")
     shown = {line.row.name: (_printed(line, name), _measured(line, name, False)) for line in block.lines}
     return "; ".join(f"{row} printed {a}, here {b}" for row, (a, b) in shown.items() if b)
 
 
-def _records(results: StudyResults) -> dict[str, list[str]]:
+def records(results: StudyResults) -> dict[str, list[str]]:
     """The names of the runs of each row."""
     names: dict[str, set[str]] = {}
     for line in chain(*(block.lines for block in results.blocks)):
@@ -116,7 +97,7 @@ def is_decided(one: MeasuredClaim) -> bool:
     return one.decided in (*DECIDED, "ceiling")
 
 
-def page_answer(results: StudyResults, most: int = 25) -> list[str]:
+def answer(results: StudyResults, most: int = 25) -> list[str]:
     """Yes, no, in part or not known, with the claims that the study's question asks; then how many claims there are.
 
     What is counted answers nothing alone, nor does time, except where the table is of costs.
@@ -124,6 +105,8 @@ def page_answer(results: StudyResults, most: int = 25) -> list[str]:
     Args:
         most: words of the first part, as far as one claim has no more.
     """
+    if results.typed:
+        return [ANOTHER]
     every = results.claims
     claims = [one for one in every if one.claim.question] or [one for one in every if one.claim.counted] or every
     costs = "inference" in results.study.measures
@@ -177,7 +160,7 @@ def _joined(claims: Sequence[MeasuredClaim], so_far: bool) -> str:
 
 def block_tables(results: StudyResults) -> list[Table]:
     """A table for each setting with runs, what its columns mean above the first; without runs what is printed."""
-    if _is_of_costs(results.study):
+    if is_of_costs(results.study):
         return [costs(results)]
     tables = [block_table(results, block) for block in results.blocks if block.runs]
     if not tables:
@@ -200,7 +183,7 @@ def block_tables(results: StudyResults) -> list[Table]:
 def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     """The rows in one setting: each measure printed and measured; how they were trained is the title."""
     study = results.study
-    if _is_of_costs(study):
+    if is_of_costs(study):
         return costs(results)
     seeds = {cell.n for line in block.lines if (cell := line.cells["accuracy"]).n}
     one_count, notes = len(seeds) == 1, list[str]()
@@ -231,7 +214,7 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     return Table(_setting(block), columns, alignment, rows, notes).filled
 
 
-def _is_of_costs(study: Study) -> bool:
+def is_of_costs(study: Study) -> bool:
     """Whether nothing of the main table is among its measures."""
     return not {*MAIN} & {*study.measures}
 

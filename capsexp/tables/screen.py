@@ -1,4 +1,6 @@
-"""The last screen of `capsexp reproduce` and `capsexp -m`: what the runs gave, what they show, what to type next."""
+"""A study's page on the screen, and the last screen of `capsexp reproduce` and `capsexp -m`: what the runs gave, what
+they show, what to type next.
+"""
 
 import os
 import re
@@ -29,6 +31,16 @@ _TOOLS = ("capsexp", "tensorboard")
 #: Where TensorBoard shows accuracies as they were, and the seeds of a network, whose names differ in `s0` and the key
 #: alone, in one colour.
 TENSORBOARD = "http://localhost:6006/?smoothing=0&runColorGroup=regex:^(.*)s[0-9]*_(.*)_&tagFilter=accuracy#timeseries"
+
+
+def print_page(results: StudyResults) -> None:
+    """Prints a page's answer, its tables and its decided claims; elsewhere than on a terminal as wide as they are."""
+    title, about = texts.one_line(pages.title(results)), texts.one_line(pages.about(results))
+    print_lines([(title, "bold"), (about, ""), (texts.one_line(" ".join(pages.answer(results))), "bold")])
+    for table in [*pages.block_tables(results), pages.claim_tables(results)[0]]:
+        if table.rows:
+            print_lines([("", "")])
+            print_table(table)
 
 
 def print_screen(results: StudyResults, setting: str, runs: str, written: Path | None, logs: str) -> None:
@@ -117,7 +129,7 @@ def _next(results: StudyResults, block: MeasuredBlock, logs: str) -> list[tuple[
 def print_studies(measured: Sequence[StudyResults], runs: str, output: Path) -> None:
     """Prints an answer a study, and where their pages are."""
     print_lines([(f"{runs}.", ""), ("", "")])
-    print_table(Table("", ["study", "answer"], "ll", [[one.study.name, pages.page_answer(one)[0]] for one in measured]))
+    print_table(Table("", ["study", "answer"], "ll", [[one.study.name, pages.answer(one)[0]] for one in measured]))
     print_lines([(f"Their pages: {output}", "")])
 
 

@@ -1,4 +1,4 @@
-"""A page on a terminal. Rich cuts the words of a table that is too wide for it; here none is cut."""
+"""Tables and texts on a terminal. Rich cuts the words of a table that is too wide for it; here none is cut."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,19 +8,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from capsexp.tables.pages import Page
 from capsexp.tables.table import Table
 from capsexp.tables.texts import one_line
-
-
-def print_page(page: Page) -> None:
-    """Prints a page's answer, its tables and its decided claims; elsewhere than on a terminal as wide as they are."""
-    answer = one_line(" ".join(page.answer))
-    print_lines([(one_line(page.title), "bold"), (one_line(page.about), ""), (answer, "bold")])
-    for table in [*page.blocks, page.claims]:
-        if table.rows:
-            print_lines([("", "")])
-            print_table(table)
 
 
 def print_table(table: Table) -> None:

@@ -18,7 +18,6 @@ from capsexp.study.studies import Claim, Row
 from capsexp.tables import files, index, markdown
 from capsexp.tables.files import regenerate
 from capsexp.tables.index import BEGIN, END
-from capsexp.tables.pages import page
 
 SCRIPT = "scripts/aggregate.py"
 ROWS = {"A": PLAIN, "B": CBAM}
@@ -129,7 +128,7 @@ def test_one_study_is_printed_and_leaves_the_others_alone(folder: Path, program:
 
 def test_latex_has_the_table_with_its_training(folder: Path) -> None:
     made = study(row("[B] ±", PLAIN, accuracy="99.80"), row("B", CBAM), title=r"Costs $5 & 100%")
-    tex = files.latex(page(results(made, [*runs(PLAIN, [99.7, 99.8]), *runs(CBAM, [1.0])])))
+    tex = files.latex(results(made, [*runs(PLAIN, [99.7, 99.8]), *runs(CBAM, [1.0])]))
     assert r"\caption{Costs \$5 \& 100\% made, Table 1. 3 runs, 3 minutes. Trained: the paper's training, " in tex
     assert r"{[}B] $\pm$ & 99.80 & 99.75 $\pm$ 0.07 (2) &" in tex
 
@@ -249,7 +248,7 @@ def test_texts_are_escaped_for_where_they_are_shown(text: str, tmp_path: Path) -
     measured = results(made, [*found, *runs(f"{CBAM} {SHORT}", [8.0])])
     (tmp_path / "README.md").write_text(f"{BEGIN}{END}")
     readme = index.filled(tmp_path / "README.md", [measured])
-    texts = {"page": markdown.document(page(measured)), "index": index.index([measured], 0), "README": readme}
+    texts = {"page": markdown.document(measured), "index": index.index([measured], 0), "README": readme}
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     own = re.compile(r"</?details>|<!-- (made by|until here)[^>]*-->|<summary>[\w ]*</summary>|\n")
@@ -270,7 +269,7 @@ def test_texts_are_escaped_for_where_they_are_shown(text: str, tmp_path: Path) -
         cells = [cell for cell in line.values() if not re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell)]
         assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
-    tex = files.latex(page(measured))
+    tex = files.latex(measured)
     assert not re.search(r"\\(input|write)", tex)
     assert tex.count(r"\end{tabular}") == tex.count(r"\begin{tabular}") == 1
     assert not re.search(r"(?<!\\)(\\\\)*[%#~]", tex)

@@ -14,7 +14,7 @@ from capsexp.run.records import Record
 from capsexp.study.selection import select
 from capsexp.study.studies import Claim, Row, Setting, Study, Training
 from capsexp.tables import files, markdown, pages, texts
-from capsexp.tables.pages import commands, page
+from capsexp.tables.pages import commands
 from capsexp.tables.table import Table
 from capsexp.tables.texts import decimal
 
@@ -28,7 +28,7 @@ UNTESTED = dataclasses.replace(claim(), text="Nobody knows", claimed="", pairs=[
 
 def cells(made: Study, found: Sequence[Record], name: str, block: int = 0) -> dict[str, str]:
     """A row of a setting's table, by column."""
-    return _row(page(results(made, found)).blocks[block], name)
+    return _row(pages.block_tables(results(made, found))[block], name)
 
 
 def _row(table: Table, name: str) -> dict[str, str]:
@@ -94,7 +94,7 @@ PAGE = Path(__file__).with_name("odd_page.md")
 
 def test_a_page_of_every_odd_case() -> None:
     """A page that differs is left beside the committed one, as odd_page.new, to be looked at and renamed."""
-    text = markdown.document(page(odd_study()), {"made_table1": True, "made_lines": False})
+    text = markdown.document(odd_study(), {"made_table1": True, "made_lines": False})
     if PAGE.read_text() != text:
         PAGE.with_suffix(".new").write_text(text)
     assert text == PAGE.read_text()
@@ -107,24 +107,24 @@ def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None
         for seed in range(3)
     ]
     measured = results(study(claims=[claim()]), [*found, *GAIN], ["protocol=heldout"])
-    shown = page(measured)
-    assert [table.title for table in shown.blocks] == ["protocol=heldout"]
-    assert _row(shown.blocks[0], "A")["test %, here"] == "97.10 ± 0.10"
-    assert shown.blocks[0].notes[0].startswith("Test %: the accuracy after the epoch chosen on held-out images; ")
-    assert shown.claims.rows[0][3].startswith("+1.00 points (")
+    (block,) = pages.block_tables(measured)
+    assert block.title == "protocol=heldout"
+    assert _row(block, "A")["test %, here"] == "97.10 ± 0.10"
+    assert block.notes[0].startswith("Test %: the accuracy after the epoch chosen on held-out images; ")
+    assert pages.claim_tables(measured)[0].rows[0][3].startswith("+1.00 points (")
 
 
 def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> None:
     made = study(measures=["inference"], claims=[claim("relative", measure="inference")])
     seconds = {"A": [1.0, 2.0, 9.0], "B": [2.0, 4.0, 18.0]}
     measured = Steps("a processor", {name_of(made.claims[0], select(made).blocks[0]): seconds})
-    shown = page(measure([made], [], steps=measured)[0])
-    (table,) = shown.blocks
+    (costs,) = measure([made], [], steps=measured)
+    (table,) = pages.block_tables(costs)
     assert table.columns == ["row", "s a batch, inference"]
     assert table.rows == [["A", "2.00"], ["B", "4.00"]]
     assert table.notes == ["Time: median processor time of 3 rounds on a processor."]
-    assert shown.answer == ["Yes: B is better (+100.0 %)."]
-    assert shown.costs.rows == []
+    assert pages.answer(costs) == ["Yes: B is better (+100.0 %)."]
+    assert "Parameters, time and memory" not in markdown.document(costs)
 
 
 def test_commands_are_those_of_the_study_and_never_of_records() -> None:
@@ -151,11 +151,13 @@ def test_commands_are_those_of_the_study_and_never_of_records() -> None:
 def test_another_training_than_the_sources_has_effects_and_no_verdict() -> None:
     words = [f"{words} budget.epochs=3" for words in (PLAIN, CBAM)]
     found = [*runs(words[0], NEAR), *runs(words[1], [99.4, 99.5, 99.6])]
-    shown = page(results(study(claims=[claim()]), found, ["budget.epochs=3"]))
-    assert shown.answer == [pages.ANOTHER]
-    assert [table.title for table in shown.blocks] == ["budget.epochs=3"]
-    assert shown.claims.rows == [["○ no verdict", "B is better", "an increase", "+0.50 points (+0.25 to +0.75)"]]
-    assert "verdict" not in shown.blocks[0].columns
+    measured = results(study(claims=[claim()]), found, ["budget.epochs=3"])
+    assert pages.answer(measured) == [pages.ANOTHER]
+    (block,) = pages.block_tables(measured)
+    assert block.title == "budget.epochs=3"
+    assert "verdict" not in block.columns
+    (shown, _) = pages.claim_tables(measured)
+    assert shown.rows == [["○ no verdict", "B is better", "an increase", "+0.50 points (+0.25 to +0.75)"]]
 
 
 # Claims
@@ -201,11 +203,11 @@ def test_a_verdict_that_correction_takes_back_is_named() -> None:
 )  # fmt: skip
 def test_the_answer_is_made_of_the_verdicts(claims: list[Claim], found: list[Record], first: str) -> None:
     made = study(*study().rows, row("C", f"{PLAIN} routing.iterations=1"), claims=claims)
-    assert pages.page_answer(results(made, found))[0] == first
+    assert pages.answer(results(made, found))[0] == first
 
 
 def test_where_only_a_picture_answers_the_page_says_so() -> None:
-    assert pages.page_answer(results(study(claims=[UNTESTED], figures={"made_images": "Images"}), GAIN)) == [
+    assert pages.answer(results(study(claims=[UNTESTED], figures={"made_images": "Images"}), GAIN)) == [
         "The picture shows it; no number tests it."
     ]
 
@@ -216,23 +218,23 @@ def test_an_answer_has_25_words_with_a_claim_of_each_kind_and_a_statement_once()
     made = study(*study().rows, row("C", plain), row("D", cbam), claims=claims)
     found = [*GAIN, *runs(f"{plain} {SHORT}", NEAR), *runs(f"{cbam} {SHORT}", [99.4, 99.5, 99.6])]
     both = "Yes: B is better on MNIST (+0.50 points), on Fashion (+0.50 points, so far)."
-    assert pages.page_answer(results(made, found)) == [
+    assert pages.answer(results(made, found)) == [
         both,
         "Trained in full: 1 claim holds. Trained shorter: 1 holds.",
     ]
     long = dataclasses.replace(made, claims=[*claims, claim(text="No " * 11, claimed="decrease")])
-    first, _ = pages.page_answer(results(long, found))
+    first, _ = pages.answer(results(long, found))
     assert len(first.split()) <= 25
     assert first.startswith("In part: B is better on MNIST (+0.50 points); “No No ")
     long = dataclasses.replace(made, claims=[*claims, *(claim(text=f"No {n} " * 14, claimed="decrease") for n in "ab")])
-    assert pages.page_answer(results(long, found))[0].endswith("(+0.50 points, so far); 2 others don't.")
+    assert pages.answer(results(long, found))[0].endswith("(+0.50 points, so far); 2 others don't.")
 
 
 def test_typed_words_change_the_setting_of_the_runs() -> None:
     found = runs(f"{PLAIN} {SHORT} optim.lr=0.5", [90.0, 91.0])
     (made,) = measure([study()], [*map(run_of, found)], ["optim.lr=0.5"], setting="laptop")
     assert [line.cells["accuracy"].n for line in made.blocks[0].lines] == [2, 0]
-    assert page(made).title == "A table – --budget=laptop optim.lr=0.5"
+    assert pages.title(made) == "A table – --budget=laptop optim.lr=0.5"
     repeat, first = commands(made)
     assert repeat == "capsexp reproduce made_table1 --budget=laptop optim.lr=0.5"
     assert SHORT in first
@@ -254,5 +256,5 @@ def test_the_same_records_give_the_same_bytes_in_any_order() -> None:
     def made(found: Sequence[Record]) -> StudyResults:
         return results(study(claims=[claim()]), found)
 
-    assert page(made(found)) == page(made(found[::-1]))
+    assert markdown.document(made(found)) == markdown.document(made(found[::-1]))
     assert files.csv(made(found)) == files.csv(made(found[::-1]))

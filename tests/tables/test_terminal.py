@@ -1,37 +1,20 @@
-"""Pages on terminals of any width."""
+"""Tables on terminals of any width."""
 
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
-from capsexp.tables.pages import Page
 from capsexp.tables.table import Table
-from capsexp.tables.terminal import print_page, print_table
+from capsexp.tables.terminal import print_table
 
 COLUMNS = ["network", "iterations", "published", "maximum", "verdict"]
 ROWS = [
     ["CapsNet5", "5", "99.65000153", "70.39 ± 45.42 (3)", "open"],
     ["CapsNet5_CBAM", "5", "not reported", "97.64 ± 0.06 (2)", ""],
 ]
-CLAIM = ["It is [bold]better[/bold]", "an increase", "+1.00 points", "supported so far, p = 0.004"]
-EMPTY = Table("No such heading", [], "", [])
-PAGE = Page(
-    name="made",
-    title="A title",
-    about="made, Table 1. 5 runs.",
-    answer=["Yes, so far.", "It is [better]."],
-    blocks=[Table("Accuracy", COLUMNS, "lrrrl", ROWS, ["A caption."])],
-    claims=Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", [CLAIM]),
-    other_claims=Table("Open", ["claim"], "l", [["folded"]]),
-    protocol=["folded"],
-    deviations=["folded"],
-    costs=Table("Costs", ["row"], "l", [["folded"]]),
-    selection=["folded"],
-    commands=["folded"],
-)
+TABLE = Table("A [bold]title[/bold]", COLUMNS, "lrrrl", ROWS, ["A caption."])
 
 
 Draw = Callable[..., list[str]]
@@ -39,12 +22,12 @@ Draw = Callable[..., list[str]]
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Draw:
-    """The lines of a page on a terminal of some width, without colours."""
+    """The lines of a table on a terminal of some width, without colours."""
 
-    def draw(width: int, page: Page = PAGE) -> list[str]:
+    def draw(width: int, table: Table = TABLE) -> list[str]:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("COLUMNS", str(width))
-        print_page(page)
+        print_table(table)
         return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
 
     return draw
@@ -55,13 +38,7 @@ def test_no_word_is_lost_or_cut(width: int, drawn: Draw) -> None:
     lines = drawn(width)
     assert max(map(len, lines)) <= width
     words = Counter(re.split(r"[\s:,]+", " ".join(lines)))
-    texts = [*ROWS[0], *ROWS[1], *CLAIM, PAGE.title, PAGE.about, *PAGE.answer, "Accuracy", "A caption.", "Claims"]
-    assert not Counter(re.split(r"[\s:,]+", " ".join(texts))) - words
-    assert "folded" not in words
-
-
-def test_the_answer_comes_first(drawn: Draw) -> None:
-    assert drawn(120)[:3] == [PAGE.title, PAGE.about, "Yes, so far. It is [better]."]
+    assert not Counter(re.split(r"[\s:,]+", " ".join([*ROWS[0], *ROWS[1], TABLE.title, *TABLE.notes]))) - words
 
 
 def test_a_wide_terminal_has_a_line_a_row(drawn: Draw) -> None:
@@ -78,18 +55,12 @@ def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(drawn: Draw) -> None:
     assert listed[at + 1 : at + 4] == ["  iterations: 5", "  published: not reported", "  maximum: 97.64 ± 0.06 (2)"]
 
 
-def test_a_page_without_claims_has_no_such_heading(drawn: Draw) -> None:
-    assert EMPTY.title not in "\n".join(drawn(80, replace(PAGE, claims=EMPTY)))
-
-
 def test_what_a_terminal_takes_as_commands_is_shown(drawn: Draw) -> None:
     hostile = "\x1b]0;title\x07 \u202e\nred"
-    table = Table(hostile, [hostile], "l", [[hostile]], [hostile])
-    page = Page("made", hostile, hostile, [hostile], [table], table, EMPTY, [], [], EMPTY, [], [])
     for width in (80, 20):
-        text = "\n".join(drawn(width, page))
+        text = "\n".join(drawn(width, Table(hostile, [hostile], "l", [[hostile]], [hostile])))
         assert text.replace("\n", "").isprintable()
-        assert text.count(r"\u202e") >= 6
+        assert text.count(r"\u202e") == 4
 
 
 def test_a_piped_table_is_plain_text_and_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +70,7 @@ def test_a_piped_table_is_plain_text_and_never_wrapped(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(("width", "drawn_as"), [(55, "a table"), (52, "a table"), (51, "lists")])
 def test_a_table_is_drawn_wherever_its_longest_words_fit(width: int, drawn_as: str, drawn: Draw) -> None:
-    lines = drawn(width, replace(PAGE, claims=EMPTY))
+    lines = drawn(width)
     assert any(line.split() == COLUMNS for line in lines) == (drawn_as == "a table")
     assert ("  iterations: 5" in map(str.rstrip, lines)) == (drawn_as == "lists")
 
