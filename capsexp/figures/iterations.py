@@ -1,4 +1,4 @@
-"""tsai, Fig. 4: one to five routing iterations, by epoch and at the end; ablations; memory and time of a GPU."""
+"""tsai, Fig. 4: one to five routing iterations, by epoch and at the end; ablations. tsai_fig4_cost has the costs."""
 
 from collections.abc import Iterable
 
@@ -7,16 +7,16 @@ from capsexp.figures.lines import Panel, Series, curve, drawing
 from capsexp.figures.style import Drawing
 from capsexp.results.cells import MeasuredRow
 
-ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
+ROUTINGS, ABLATION = "tsai_fig4", "tsai_fig4_ablation"
 PROCEDURES = ("dynamic", "EM", "inverted")
 VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "activations": "C, with activations"}
 ALONG = "routing iterations"
 
 
 def routing_iterations(inputs: Inputs, title: str) -> Drawing:
-    """A plot per routing by epoch; then accuracy, of ablations too, and, on a GPU, memory and time by iterations."""
+    """A plot per routing by epoch; then accuracy, of ablations too, by iterations."""
     found, missing = dict[str, Rows](), list[str]()
-    for study in (ROUTINGS, ABLATION, COST):
+    for study in (ROUTINGS, ABLATION):
         try:
             found[study] = inputs.rows(study)
             missing += found[study].missing
@@ -24,12 +24,12 @@ def routing_iterations(inputs: Inputs, title: str) -> Drawing:
             missing += error.args
     if not found:
         raise UndrawnError(*missing)
-    routings, ablation, cost = ([*found[study].lines] if study in found else [] for study in (ROUTINGS, ABLATION, COST))
+    routings, ablation = ([*found[study].lines] if study in found else [] for study in (ROUTINGS, ABLATION))
     by_routing = {kind: [line for line in routings if line.row.labels[1] == kind] for kind in PROCEDURES}
-    series = {f"{kind} routing": _by_iterations(lines, "accuracy") for kind, lines in by_routing.items()}
+    series = {f"{kind} routing": _by_iterations(lines) for kind, lines in by_routing.items()}
     ablated = {"inverted routing": series["inverted routing"]}
     for variant, name in VARIANTS.items():
-        ablated[name] = _by_iterations((line for line in ablation if line.row.labels[1] == variant), "accuracy")
+        ablated[name] = _by_iterations(line for line in ablation if line.row.labels[1] == variant)
     panels = [
         Panel(f"{kind} routing", {f"{line.row.labels[-1]} it.": curve(line) for line in lines})
         for kind, lines in by_routing.items()
@@ -39,18 +39,11 @@ def routing_iterations(inputs: Inputs, title: str) -> Drawing:
         ("ablations", "maximum accuracy of inverted routing, %", ablated),
     ):
         panels.append(Panel(head, {name: one for name, one in shown.items() if one}, ALONG, of))
-    if memory := _by_iterations(cost, "memory"):
-        time = _by_iterations(cost, "inference")
-        of = "inference, ms per batch of 128 images"
-        panels += [
-            Panel("memory", {"inverted routing": memory}, ALONG, "peak memory of the device, MB", from_zero=True),
-            Panel("time", {"inverted routing": time}, ALONG, of, from_zero=True),
-        ]
     trained = dict.fromkeys(rows.training for rows in found.values())
     return drawing(title, panels, "; ".join(trained), missing)
 
 
-def _by_iterations(lines: Iterable[MeasuredRow], measure: str) -> Series:
-    """A measure of each row by its number of iterations."""
-    cells = {int(line.row.labels[-1]): line.cells[measure] for line in lines}
+def _by_iterations(lines: Iterable[MeasuredRow]) -> Series:
+    """The accuracies of each row by its number of iterations."""
+    cells = {int(line.row.labels[-1]): line.cells["accuracy"] for line in lines}
     return {number: cell.values for number, cell in cells.items() if cell.n}

@@ -32,7 +32,6 @@ class Panel:
     series: Mapping[str, Series]  # by name
     along: str = "epoch"
     of: str = "accuracy on the test set, %"
-    from_zero: bool = False
 
 
 def curve(line: MeasuredRow) -> Series:
@@ -139,4 +138,4 @@ def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
         shown += late
     low, high = min(lows), max(shown)
     edge = 0.05 * (high - low) + 0.1
-    return (0.0, high + edge) if panels[0].from_zero else (low - edge, high + edge)
+    return low - edge, high + edge
