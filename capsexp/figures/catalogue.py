@@ -1,70 +1,54 @@
 """All figures by name, and how to draw one into files."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import NamedTuple
 
 from capsexp.config.checks import unknown_name
 from capsexp.errors import InputError
+from capsexp.figures import strip
 from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.iterations import routing_iterations
+from capsexp.figures.lines import accuracy_by_epoch, gain_by_epoch
+from capsexp.figures.pairs import first_epochs
+from capsexp.figures.reconstructions import reconstructions
 from capsexp.figures.style import Drawing
 from capsexp.files import write_file
+from capsexp.inspect.traversal import traversals
 from capsexp.study import studies
 
-
-class Entry(NamedTuple):
-    """What a figure shows; the function that draws it from `Inputs`, whose import takes seconds; its arguments."""
-
-    what: str
-    function: str
-    arguments: Mapping[str, str | bool] = {}
-
-
-#: The functions of the figures that studies name under `figures`, with a title.
-FUNCTIONS: dict[str, tuple[str, Mapping[str, str | bool]]] = {
-    "jiao_table2": ("figures.pairs.first_epochs", {"study": "jiao_table2"}),
-    "huang_fig8": ("figures.reconstructions.reconstructions", {"study": "huang_fig8", "each_epoch": True}),
-    "huang_fig11": ("figures.lines.accuracy_by_epoch", {"study": "huang_table2", "label": "CIFAR-10"}),
-    "huang_fig12": ("figures.lines.accuracy_by_epoch", {"study": "huang_table2", "label": "Fashion-MNIST"}),
-    "huang_gains": ("figures.lines.gain_by_epoch", {}),
-    "huang_fig14": ("figures.reconstructions.reconstructions", {"study": "huang_fig14"}),
-    "tsai_fig4": ("figures.iterations.routing_iterations", {}),
-    "ou_backprop": ("figures.lines.accuracy_by_epoch", {"study": "ou_backprop"}),
-    "ou_traversal": ("inspect.traversal.traversals", {"study": "ou_traversal", "label": "MNIST"}),
-    "ou_traversal_fashion_mnist": (
-        "inspect.traversal.traversals",
-        {"study": "ou_traversal", "label": "Fashion-MNIST"},
-    ),
+#: The figures that studies name under `figures`; each is drawn from `Inputs` and that title.
+FUNCTIONS: dict[str, Callable[..., Drawing]] = {
+    "jiao_table2": partial(first_epochs, study="jiao_table2"),
+    "huang_fig8": partial(reconstructions, study="huang_fig8", each_epoch=True),
+    "huang_fig11": partial(accuracy_by_epoch, study="huang_table2", label="CIFAR-10"),
+    "huang_fig12": partial(accuracy_by_epoch, study="huang_table2", label="Fashion-MNIST"),
+    "huang_gains": gain_by_epoch,
+    "huang_fig14": partial(reconstructions, study="huang_fig14"),
+    "tsai_fig4": routing_iterations,
+    "ou_backprop": partial(accuracy_by_epoch, study="ou_backprop"),
+    "ou_traversal": partial(traversals, study="ou_traversal", label="MNIST"),
+    "ou_traversal_fashion_mnist": partial(traversals, study="ou_traversal", label="Fashion-MNIST"),
 }
 
 
-def every() -> dict[str, Entry]:
-    """All figures: those that studies name, and a strip plot of each other study."""
-    figures: dict[str, Entry] = {}
-    for study in map(studies.load, studies.names()):
-        for name, title in study.pictures.items():
-            if name in FUNCTIONS:
-                function, arguments = FUNCTIONS[name]
-                figures[name] = Entry(title, function, {"title": title, **arguments})
-            elif name == study.name:
-                figures[name] = Entry(title, "figures.strip.of_study", {"study": name})
-    return figures
+def every() -> dict[str, str]:
+    """What each figure shows, by name: those that studies name, and a strip plot of each other study."""
+    named = [
+        (study.name, *picture) for study in map(studies.load, studies.names()) for picture in study.pictures.items()
+    ]
+    return {name: title for study, name, title in named if name in FUNCTIONS or name == study}
 
 
-def find(name: str) -> Entry:
-    """The entry of a figure; raises InputError for an unknown name."""
-    figures = every()
-    if name not in figures:
-        raise unknown_name(name, "figure", figures)
-    return figures[name]
+def check(name: str) -> None:
+    """Raises InputError for the name of no figure."""
+    if name not in every():
+        raise unknown_name(name, "figure", every())
 
 
 def drawing(name: str, inputs: Inputs) -> Drawing:
     """A figure; raises UndrawnError where nothing of it can be drawn, InputError for unusable files."""
-    _, function, arguments = find(name)
-    drawn: Drawing = resolve_name(f"capsexp.{function}")(inputs, **arguments)
-    return drawn
+    return FUNCTIONS[name](inputs, title=every()[name]) if name in FUNCTIONS else strip.of_study(inputs, name)
 
 
 def draw(name: str, inputs: Inputs, folder: Path) -> tuple[bool, list[str]]:

@@ -30,10 +30,12 @@ def main(arguments: list[str]) -> None:
 
     if options.list:
         figures = catalogue.every()
-        for name, figure in figures.items():
-            print(f"{name:<{max(map(len, figures))}}  {figure.what}")
+        for name, title in figures.items():
+            print(f"{name:<{max(map(len, figures))}}  {title}")
         return
-    names = [name for name in options.names or catalogue.every() if catalogue.find(name)]
+    names = options.names or [*catalogue.every()]
+    for name in names:
+        catalogue.check(name)
     paths = check(composed(options.overrides)).paths
     folder = Path(paths.results) / "figures"
     every, problems = runs.read(folder.parent)
