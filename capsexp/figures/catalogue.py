@@ -1,6 +1,6 @@
 """All figures by name, and how to draw one into files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,16 +34,16 @@ FUNCTIONS: dict[str, Callable[..., Drawing]] = {
 
 def every() -> dict[str, str]:
     """What each figure shows, by name: those that studies name, and a strip plot of each other study."""
-    named = [
-        (study.name, *picture) for study in map(studies.load, studies.names()) for picture in study.pictures.items()
-    ]
-    return {name: title for study, name, title in named if name in FUNCTIONS or name == study}
+    loaded = [studies.load(name) for name in studies.names()]
+    pictures = [(study.name, *picture) for study in loaded for picture in study.pictures.items()]
+    return {name: title for study, name, title in pictures if name in FUNCTIONS or name == study}
 
 
-def check(name: str) -> None:
-    """Raises InputError for the name of no figure."""
-    if name not in every():
-        raise unknown_name(name, "figure", every())
+def named(typed: Sequence[str]) -> Sequence[str]:
+    """The typed names, else all; raises InputError for the name of no figure."""
+    if unknown := [name for name in typed if name not in every()]:
+        raise unknown_name(unknown[0], "figure", every())
+    return typed or [*every()]
 
 
 def drawing(name: str, inputs: Inputs) -> Drawing:

@@ -33,9 +33,7 @@ def main(arguments: list[str]) -> None:
         for name, title in figures.items():
             print(f"{name:<{max(map(len, figures))}}  {title}")
         return
-    names = options.names or [*catalogue.every()]
-    for name in names:
-        catalogue.check(name)
+    names = catalogue.named(options.names)
     paths = check(composed(options.overrides)).paths
     folder = Path(paths.results) / "figures"
     every, problems = runs.read(folder.parent)
