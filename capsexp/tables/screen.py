@@ -22,7 +22,7 @@ from capsexp.tables import pages, texts
 from capsexp.tables.table import Table
 from capsexp.tables.terminal import print_commands, print_lines, print_table
 
-_CLAIMS, _ROWS = 4, 4  # on the screen
+_CLAIMS = 4  # on the screen
 
 OWN = ("", "capsexp")  # the source of a sweep, and of the demo
 
@@ -164,8 +164,6 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
         title += f", mean of {'up to ' * (len(seeds) > 1)}{plural(max(seeds), 'seed')}" if seeds else ""
         lines = [[name, *(of_row.get(head, "") for head in heads)] for name, of_row in rows.items()]
         tables.append(Table(title, [study.across, *heads], "l" + "r" * len(heads), lines))
-        if len(lines) > _ROWS:  # another measure stands on the page
-            break
     return [table for table in tables if any(any(row[1:]) for row in table.rows)]
 
 

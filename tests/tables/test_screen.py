@@ -10,10 +10,9 @@ from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 from capsexp.results.study import StudyResults
 from capsexp.run.records import Record
 from capsexp.study.selection import LAPTOP, PAPER, TYPED
-from capsexp.study.studies import MeasureName, Row
+from capsexp.study.studies import Row
 from capsexp.tables.screen import _series, print_screen, print_studies, row_tables
 
-MEASURED: list[MeasureName] = ["accuracy", "first_epoch"]
 ITERATED = study(
     *(
         Row([f"Net{kind}{number}", number], f"{words} routing.iterations={number}", {"accuracy": "99.80"})
@@ -132,14 +131,6 @@ def test_networks_without_runs_are_left_out_where_others_have_some(
     made = results(ITERATED, found)
     (table,) = row_tables(made, made.blocks[1])
     assert table.rows == expected
-
-
-def test_tables_of_few_rows_are_of_all_measures_and_longer_ones_of_the_first() -> None:
-    kinds = {"": PLAIN, "_CBAM": CBAM} | {f"_{n}": f"{PLAIN} model.width=0.{n}" for n in (5, 6, 7)}
-    rows = [Row([f"Net{kind}1", "1"], words, {"accuracy": "9", "first_epoch": "9"}) for kind, words in kinds.items()]
-    for some, tables in ((rows[:4], 2), (rows, 1)):
-        made = results(study(*some, columns=["network", "iterations"], across="iterations", measures=MEASURED), [])
-        assert len(row_tables(made, made.blocks[0])) == tables
 
 
 def test_decided_claims_come_first_and_the_others_are_counted(screen: Screen) -> None:
