@@ -257,15 +257,6 @@ def test_the_command_prints_the_table_and_fails_for_damaged_records(
     assert "broken.json: not a record" in capsys.readouterr().err
 
 
-def test_the_records_of_the_present_folder_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "results", FOUND)
-    monkeypatch.chdir(tmp_path)
-    main([PLAIN, CBAM])
-    assert "+0.50 points" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("data", "listed"),
     [

@@ -1,7 +1,6 @@
 """Cells: which runs belong to a row, which numbers never share a cell, and numbers against those worked out by hand."""
 
 import dataclasses
-from collections import Counter
 from math import exp, log, sqrt
 
 import pytest
@@ -138,21 +137,6 @@ def test_the_record_tells_the_number_of_test_images_where_the_data_set_does_not(
     assert (future.high - future.low) / 2 == pytest.approx(half, rel=0.01)
 
 
-def test_a_study_without_runs_has_its_rows() -> None:
-    made = results(study(), [])
-    assert [one.row.name for one in made.blocks[0].lines] == ["A", "B"]
-    assert [cell(made, name).published for name in "AB"] == ["99.80", "99.90"]
-    assert {(one.n, one.verdict) for one in made.cells} == {(0, None)}
-
-
-def test_what_was_not_printed_or_cannot_be_run_is_not_compared() -> None:
-    made = study(row("A", PLAIN, accuracy="not reported"), row("C", None, note="not specified", accuracy="91.17"))
-    found = results(made, runs(PLAIN, [1.0, 2.0, 3.0]))
-    a, c = (cell(found, name) for name in "AC")
-    assert (a.published, a.difference, a.verdict) == ("not reported", None, None)
-    assert (c.published, c.n, c.verdict) == ("91.17", 0, None)
-
-
 def test_costs_are_those_of_one_device() -> None:
     here = [run(PLAIN, seed, [99.0], seconds_per_epoch=10.0 + seed) for seed in (0, 1)]
     elsewhere = [run(PLAIN, 2, [99.0], seconds_per_epoch=1000.0, device="AMD EPYC")]
@@ -182,16 +166,6 @@ def test_parameters_are_counted_without_a_run(printed: str, verdict: str | None)
     known = results(made, [run(CBAM, 0, parameters=6_800_000)])
     assert cell(known, "A", "parameters").values == [6_800_000]
     assert cell(known, "A", "parameters", setting="laptop").n == 0  # which may be of a narrower network
-
-
-def test_there_is_a_cell_for_each_row_setting_and_measure() -> None:
-    made = results(study(), [*runs(PLAIN, [99.0, 98.0]), *runs(f"{PLAIN} {SHORT}", [1.0])]).cells
-    places = [(one.row, one.setting, one.measure) for one in made]
-    assert len(set(places)) == len(places) == 4 * 11
-    assert Counter((one.row, one.setting) for one in made if one.n) == {
-        ("A", "paper"): 7,  # all but the mean of the first five epochs, a reconstruction and the parameters
-        ("A", "laptop"): 7,
-    }
 
 
 # Settings and protocols
@@ -310,19 +284,6 @@ def test_other_data_in_place_of_the_rows_own() -> None:
     assert (made.typed, [block.block.setting.title for block in made.blocks]) == (True, ["data=fashion_mnist"])
     assert (accuracy.mean, accuracy.n, accuracy.verdict, accuracy.best_of) == (89.0, 3, None, "")
     assert line(made, "B").runs == []
-
-
-def test_another_width_is_another_setting_and_where_it_runs_is_not() -> None:
-    found = [*runs(PLAIN, [99.7, 99.8, 99.9]), *runs(f"{PLAIN} budget.width=0.25", [90.0])]
-    made = results(study(), found, ["budget.width=0.25"])
-    assert (made.typed, cell(made, "A").mean) == (True, 90.0)
-    assert cell(results(study(), found, ["trainer=cpu", "paths.results=x"]), "A").n == 3
-
-
-def test_a_key_in_which_the_rows_differ_selects_rows() -> None:
-    left = results(study(claims=[claim()]), runs(CBAM, [99.9, 99.9, 99.9]), ["attention=cbam"])
-    assert [found.name for found in left.study.rows] == ["B"]
-    assert (left.typed, cell(left, "B").verdict, left.study.claims) == (False, "compatible", [])
 
 
 def test_one_of_a_rows_combinations_is_not_the_best_of_them() -> None:

@@ -167,17 +167,6 @@ def test_the_numbers_are_those_that_are_printed(name: str) -> None:
     assert " ".join(sizes) == SIZES.get(name, "")
 
 
-def test_the_networks_have_the_printed_millions_of_parameters() -> None:
-    unlike = set()
-    for study in map(studies.load, studies.names()):
-        for row in study.rows:
-            if (printed := row.printed.get("parameters")) and row.run:
-                counted = count_parameters(combination(row.combinations(study.paper)[0]).config) / 1e6
-                unlike |= {(study.name, row.name)} if abs(counted - printed.value) > printed.resolution else set()
-    # 34.4 is a slip of 35.4; 161 thousand are 161,824, cut off
-    assert unlike == {("alberti_mnist", "CNN"), ("mazzia_table2", "Efficient-CapsNet unreconstructed")}
-
-
 def test_a_row_may_be_the_best_of_several_runs() -> None:
     study = studies.load("tsai_table1")
     rows = {row.name: row for row in study.rows}

@@ -26,11 +26,6 @@ WRONG, ASKED = claim(text="Wrong", claimed="decrease"), claim(text="The question
 UNTESTED = dataclasses.replace(claim(), text="Nobody knows", claimed="", pairs=[], untested="No network\nhas it.")
 
 
-def cells(made: Study, found: Sequence[Record], name: str, block: int = 0) -> dict[str, str]:
-    """A row of a setting's table, by column."""
-    return _row(pages.block_tables(results(made, found))[block], name)
-
-
 def _row(table: Table, name: str) -> dict[str, str]:
     (found,) = (row for row in table.rows if row[0] == name)
     return dict(zip(table.columns, found, strict=True))
