@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from capsexp import Seed
 from capsexp.config.checks import check_value
 from capsexp.config.schema import Data
-from capsexp.data.listing import Listing, Source, array_files, arrays, flat, listing, place
+from capsexp.data.listing import Listing, Source, array_files, flat, listing, place
 from capsexp.data.pictures import Background, Conversion, Picture, Shape, converted, is_colour, listed
 from capsexp.data.reader import Images, Reader, host_memory, part_of_each
 from capsexp.errors import InputError, printable
@@ -110,10 +110,10 @@ class Folder(Reader):
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
         """The images in the configured size, [N, size, size] or [N, size, size, 3]: training, test, validation."""
-        path, found = files[_KEY], listing(self.source)
-        _check_memory([entry.picture for entry in found.entries], data)
-        entries = arrays(path) if array_files(path) else found.entries
-        pixels, problems = converted([entry.picture for entry in entries], conversion_of(data))
+        found = listing(self.source)
+        pictures = [entry.picture for entry in found.entries]
+        _check_memory(pictures, data)
+        pixels, problems = converted(pictures, conversion_of(data))
         if problems and not self.skip_damaged:
             others = [problem for problem in problems.values() if "data.reader." not in problem]
             remedy = "; data.reader.skip_damaged=true leaves them out" if others else ""

@@ -2,12 +2,10 @@
 
 import csv
 import io
-import math
 import os
 import re
 import unicodedata
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 
 from capsexp.data.mnist import idx_array
 from capsexp.data.pictures import files_below, listed, visible
-from capsexp.data.reader import decoding
+from capsexp.data.reader import decoding, host_memory
 from capsexp.errors import InputError, plural, printable
 
 #: The usual names of splits, by what they are here.
@@ -34,10 +32,8 @@ _COLUMNS = {
     "split": "split subset partition",
 }
 
-_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")
 _TABLES = (".csv", ".tsv")
 _IDX = r"(.+-)?(train|t10k|test)-(images|labels)[-.]idx[13]-ubyte(\.gz)?"  # MNIST's files, and those in its format
-_MOST = 10_000_000  # images in arrays
 
 
 class Source(NamedTuple):
@@ -73,35 +69,33 @@ def place(typed: str | None) -> Path:
     path = Path(typed or "").expanduser().absolute()
     if typed and (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
         return path
-    given, wanted = f"data.path={typed}:" if typed else "data.path: missing;", "an .npz file"
-    if path.suffix in _TABLES and path.is_file():
-        wanted += f"; data.path={Path(typed or '').parent} data.labels={path.name} takes the classes from this table"
-    elif path.suffix.lower() in _ARCHIVES and path.is_file():
-        given += " an archive: unpack it;"
-    elif typed and not path.exists():
-        given += " isn't there;"
-    raise InputError(f"{given} must be a folder with a folder for each class, or {wanted}")
+    state = "missing" if not typed else "no folder" if path.exists() else "isn't there"
+    raise InputError(
+        f"data.path={typed or ''}: {state}; must be a folder with a folder for each class, or an .npz file; "
+        "unpack an archive; for a table, data.path is the pictures' folder, data.labels the table"
+    )
 
 
 @cache  # a folder is walked once a process
 def listing(source: Source) -> Listing:
-    """The pictures of a source: their files; of arrays, black ones in their place, which are not read."""
+    """The pictures of a source: their files, or their pixels."""
     path, labels, _, group = source
     files, left = not array_files(path), tuple[str, ...]()
     if not files:
         if labels or group:
             raise InputError(f"data.{'labels' if labels else 'group'}: not with {path}, which names no files")
-        entries = arrays(path, pixels=False)
+        entries = _arrays(path)
     elif labels is None:
         entries = _folders(path)
     elif "(" in labels and Path(labels).suffix.lower() not in _TABLES:
         entries = [Entry("train", _matched(labels, file, path), file) for file in files_below(path)]
     else:
         entries, left = _of_table(source)
-    if group and entries and not any(entry.group for entry in entries):
-        if "(" not in group:
-            raise InputError(f"data.group={group}: needs a table, data.labels=FILE, or is a pattern such as '(.+)_'")
+    if group and "(" in group:
         entries = [entry._replace(group=_matched(group, entry.picture, path)) for entry in entries]
+    elif group and (alone := [entry.picture for entry in entries if not entry.group]):
+        wanted = "must be a column of the table data.labels, or a pattern such as '(.+)_'"
+        raise InputError(f"data.group={group}: {alone[0]} has none; {wanted}")
     if not any(entry.role == "test" for entry in entries):
         entries = [entry._replace(role="test") if entry.role == "val" else entry for entry in entries]
     _check(path, entries)
@@ -140,68 +134,73 @@ def _matched(pattern: str, file: Path, path: Path) -> str:
 
 
 def _of_table(source: Source) -> tuple[list[Entry], tuple[str, ...]]:
-    """The pictures that a table names, and a line on those that it doesn't; raises InputError for others."""
+    """The pictures that a table names, and a line on those without a class; raises InputError for other tables."""
     path, typed = source.path, Path(source.labels or "").expanduser()
     table = next((one for one in (path / typed, typed) if one.is_file()), None)
     if table is None:
         raise InputError(f"data.labels={typed}: no such file in {path}")
+    columns = dict(zip(("file", "class"), source.columns, strict=False))
+    if source.group and "(" not in source.group:
+        columns["group"] = source.group
+    files, entries = list(files_below(path)), dict[Path, Entry]()
+    for cells, file in _rows(table, path, files, columns):
+        role, name = _role(cells.get("split", "train")), unicodedata.normalize("NFC", cells["class"])
+        if not role:
+            raise InputError(f"{table}: split {cells['split']}: must be train, val or test")
+        entry = Entry(role, name, file, cells.get("group", ""))
+        if name and entries.setdefault(file, entry) != entry:
+            raise InputError(f"{table}: has {file.name} twice, differently: a picture must have one class and split")
+    left = len(files) - len(entries)
+    lines = [f"{plural(left, 'picture')} without a class in {table.name}"] if left else []
+    return [entries[file] for file in sorted(entries)], tuple(lines)
+
+
+def _rows(
+    table: Path, path: Path, files: Sequence[Path], typed: Mapping[str, str]
+) -> Iterator[tuple[dict[str, str], Path]]:
+    """The cells of each row of a table, by what its columns hold, with its picture among the files below a folder.
+
+    `typed` are the names of columns; others are found by their usual names. Raises InputError for missing pictures.
+    """
     with decoding(table, ""):
         text = table.read_bytes().decode("utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter, restval=""))
-    columns = _columns(table, list(rows[0]) if rows else [], source)
-    files = _by_name(path)
-    entries: dict[Path, Entry] = {}
-    missing, empty = list[str](), 0
-    for row in rows:
-        cells = {what: row[column].strip() if column else "" for what, column in columns.items()}
-        named = PurePosixPath(cells["file"].replace("\\", "/"))
-        found = files.get(str(named)) or files.get(named.name) or []
-        if len(found) != 1:
-            missing.append(f"{named} is {'in several folders' if found else 'not there'}")
-        elif not cells["class"]:
-            empty += 1
-        else:
-            role = _role(cells["split"]) if columns["split"] else "train"
-            entry = Entry(role, unicodedata.normalize("NFC", cells["class"]), found[0], cells["group"])
-            if columns["group"] and not entry.group:
-                raise InputError(f"{table}: {named} has no {columns['group']} (data.group)")
-            if not role:
-                raise InputError(f"{table}: {columns['split']}={cells['split']}: must be train, val or test")
-            if entries.setdefault(found[0], entry) != entry:
-                raise InputError(f"{table}: has {named} twice, differently: a picture must have one class and split")
+    columns, by_name = _columns(table, list(rows[0]) if rows else [], typed), _by_name(path, files)
+    names = [PurePosixPath(row[columns["file"]].strip().replace("\\", "/")) for row in rows]
+    found = [by_name.get(str(name)) or by_name.get(name.name) or [] for name in names]
+    missing = [
+        f"{name} is {'in several folders' if places else 'not there'}"
+        for name, places in zip(names, found, strict=True)
+        if len(places) != 1
+    ]
     if missing:
         raise InputError(f"{table}: names pictures in {path}: {listed(missing)}")
-    left = [f"{plural(empty, 'row')} of {table.name} without a class"] if empty else []
-    if unnamed := len({file for found in files.values() for file in found}) - len(entries) - empty:
-        left.append(f"{plural(unnamed, 'picture')} that {table.name} doesn't name")
-    return [entries[file] for file in sorted(entries)], tuple(left)
+    for row, (file,) in zip(rows, found, strict=True):
+        yield {what: row[column].strip() for what, column in columns.items()}, file
 
 
-def _columns(table: Path, header: list[str], source: Source) -> dict[str, str]:
+def _columns(table: Path, header: list[str], typed: Mapping[str, str]) -> dict[str, str]:
     """The columns of a table by what they hold; raises InputError where these aren't known."""
     usual = {re.sub(r"[\W_]", "", str(name)).lower(): name for name in header}
-    columns = {key: next((usual[one] for one in words.split() if one in usual), "") for key, words in _COLUMNS.items()}
-    columns |= dict(zip(("file", "class"), source.columns, strict=False)) | {"group": source.group or ""}
-    if "(" in columns["group"] and columns["group"] not in header:
-        columns["group"] = ""  # a pattern
+    known = {what: [usual[one] for one in words.split() if one in usual] for what, words in _COLUMNS.items()}
+    columns = {what: names[0] for what, names in known.items() if names} | typed
     every = ", ".join(map(str, header))
-    if wrong := [one for one in columns.values() if one and one not in header]:
+    if wrong := [one for one in columns.values() if one not in header]:
         raise InputError(f"{table}: has no column {wrong[0]}; has {every}")
-    if not (columns["file"] and columns["class"]):
-        typed = "data.columns=[FILE,CLASS] says which of them name the pictures and the classes"
-        raise InputError(f"{table}: has the columns {every}; {typed}")
+    if not {"file", "class"} <= columns.keys():
+        raise InputError(f"{table}: which of the columns {every} are the files, the classes? data.columns=[FILE,CLASS]")
     return columns
 
 
-def _by_name(path: Path) -> dict[str, list[Path]]:
+def _by_name(path: Path, files: Sequence[Path]) -> dict[str, list[Path]]:
     """The files below a folder by their path in it and by their name, with suffix and without."""
-    files: dict[str, list[Path]] = {}
-    for file in files_below(path):
+    named: dict[str, list[Path]] = {}
+    for file in files:
         inside = file.relative_to(path)
         for name in {str(inside), str(inside.with_suffix("")), file.name, file.stem}:
-            files.setdefault(name, []).append(file)
-    return files
+            named.setdefault(name, []).append(file)
+    return named
 
 
 def _folders(path: Path) -> list[Entry]:
@@ -287,16 +286,13 @@ def array_files(path: Path) -> list[Path]:
     return [path] if path.is_file() else [one for one in sorted(path.iterdir()) if re.fullmatch(_IDX, one.name)]
 
 
-def arrays(path: Path, pixels: bool = True) -> list[Entry]:
-    """The images of an .npz file or of idx files; raises InputError for damaged ones, and for other arrays.
-
-    Without `pixels`, black images stand in their place, and those of an .npz file are not read.
-    """
+def _arrays(path: Path) -> list[Entry]:
+    """The images of an .npz file or of idx files; raises InputError for damaged ones, and for other arrays."""
     with decoding(path, "", "can't be used"):  # numpy and zipfile raise many kinds for damaged files
-        return (_of_npz if path.is_file() else _of_idx)(path, pixels)
+        return (_of_npz if path.is_file() else _of_idx)(path)
 
 
-def _of_idx(path: Path, pixels: bool) -> list[Entry]:
+def _of_idx(path: Path) -> list[Entry]:
     """The idx files of one set in a folder; raises InputError for those of several."""
     found = {one: match for one in array_files(path) if (match := re.fullmatch(_IDX, one.name))}
     if len(sets := {match[1] for match in found.values()}) > 1:
@@ -305,54 +301,38 @@ def _of_idx(path: Path, pixels: bool) -> list[Entry]:
     for role in ("train", "test"):
         files = {match[3]: file for file, match in found.items() if (match[2] == "train") == (role == "train")}
         if files.keys() == {"images", "labels"}:
-            images, labels = idx_array(files["images"]), idx_array(files["labels"])
-            entries += _entries(role, images if pixels else _black(images.shape), labels)
+            entries += _entries(role, idx_array(files["images"]), idx_array(files["labels"]))
         elif files:
             raise InputError(f"{path}: {', '.join(one.name for one in files.values())} without labels or images")
     return entries
 
 
-def _of_npz(path: Path, pixels: bool) -> list[Entry]:
+def _of_npz(path: Path) -> list[Entry]:
     """The images of an .npz file; raises ValueError for others than `Folder` takes."""
     entries: list[Entry] = []
-    with np.load(path, allow_pickle=False) as stored, zipfile.ZipFile(path) as archive:
+    with np.load(path, allow_pickle=False) as stored:
+        if (needed := sum(info.file_size for info in stored.zip.infolist())) > host_memory():
+            raise ValueError(f"its arrays take {needed:,} bytes, more than this machine has")
         for role, prefix in {"train": "", "val": "val_", "test": "test_"}.items():
             images, labels = f"{prefix}images", f"{prefix}labels"
             if role != "train" and images not in stored:
                 continue
             if missing := " and ".join(name for name in (images, labels) if name not in stored):
                 raise ValueError(f"has {', '.join(stored.files)}, not {missing}; must have images and labels")
-            (shape, kind), (labelled, label) = (_header(archive, f"{name}.npy") for name in (images, labels))
+            pixels, wanted = stored[images], f"{labels} must be [N] whole numbers or texts"
+            try:
+                names = stored[labels]
+            except ValueError as error:  # of Python objects, to which numpy refuses itself
+                raise ValueError(f"{wanted}; labels.astype(str) makes texts") from error
+            shape, kind = pixels.shape, pixels.dtype
             if kind != np.uint8 or not (len(shape) == 3 or shape[3:] in ((1,), (3,))) or 0 in shape:
                 raise ValueError(f"{images} must be uint8 [N, H, W] or [N, H, W, 3]; they are {kind} {list(shape)}")
-            if labelled[:1] != shape[:1]:
-                raise ValueError(f"{labels}: {math.prod(labelled[:1]):,}, but {shape[0]:,} {images}")
-            if label.kind not in "iuU" or len(labelled) != 1:
-                known = "; labels.astype(str) makes texts" if label.kind == "O" else ""
-                wrong = f"they are {label} {list(labelled)}{known}"
-                raise ValueError(f"{labels} must be [N] whole numbers or texts; {wrong}")
-            if shape[0] > _MOST:
-                raise ValueError(f"{images}: {shape[0]:,}; must be at most {_MOST:,}")
-            entries += _entries(role, stored[images] if pixels else _black(shape), stored[labels])
+            if names.dtype.kind not in "iuU" or names.shape != shape[:1]:
+                raise ValueError(f"{wanted}, one an image; they are {names.dtype} {list(names.shape)}")
+            entries += _entries(role, pixels, names)
     return entries
-
-
-def _black(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    return np.broadcast_to(np.uint8(0), shape)
 
 
 def _entries(role: str, images: NDArray[np.uint8], labels: NDArray[Any]) -> list[Entry]:
     images = images[..., 0] if images.shape[3:] == (1,) else images
     return [Entry(role, label, image) for label, image in zip(labels.tolist(), images, strict=True)]
-
-
-def _header(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of a stored array; raises ValueError where it would need more bytes than there are."""
-    with archive.open(name) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, kind = read(stream)
-        stored = archive.getinfo(name).file_size - stream.tell()
-    if not kind.hasobject and kind.itemsize * math.prod(shape) != stored:
-        raise ValueError(f"{name}: says {kind} {list(shape)}, and has {stored:,} bytes")
-    return shape, kind

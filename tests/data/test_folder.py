@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import unicodedata
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,14 +129,6 @@ def test_a_hidden_folder_is_left_out_a_linked_one_entered_once_and_a_parent_neve
 def test_what_is_no_regular_file_is_not_opened(make: Callable[[Path], Any], line: str, photos: Path) -> None:
     make(photos / "ant" / "odd.png")
     assert refused(data, photos).endswith(f"/ant/odd.png: {line}")
-
-
-def test_an_array_that_claims_more_than_its_file_has_is_not_read(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", images=pixels(4, 8, 8), labels=[0, 1, 0, 1])
-    with zipfile.ZipFile(tmp_path / "b.npz", "w") as target, zipfile.ZipFile(tmp_path / "a.npz") as source:
-        for name in source.namelist():
-            target.writestr(name, source.read(name).replace(b"(4, 8, 8), }" + b" " * 8, b"(400000000, 8, 8), }"))
-    assert "images.npy: says uint8 [400000000, 8, 8], and has 256 bytes" in refused(data, tmp_path / "b.npz")
 
 
 def test_runs_of_other_images_are_not_taken_for_these(photos: Path) -> None:
@@ -297,11 +288,10 @@ def test_nobody_is_told_to_delete_pictures_that_a_disk_does_not_give(
         ({"images": None, "labels": None, "x": [0], "y": [0]}, "has x, y, not images and labels"),
         ({"labels": np.array(["a", 1, "b", 2], object)}, "labels.astype(str) makes texts"),
         ({"images": pixels(4, 0, 0)}, "they are uint8 [4, 0, 0]"),
-        ({"labels": [0, 1, 0]}, "labels: 3, but 4 images"),
+        ({"labels": [0, 1, 0]}, "labels must be [N] whole numbers or texts, one an image; they are int64 [3]"),
         ({"labels": [0.5, 1, 0, 1]}, "labels must be"),
         ({"images": pixels(4, 8, 8) / 255}, "images must be uint8"),
         ({"images": pixels(4, 8, 8, 2)}, "images must be uint8"),
-        ({"images": np.zeros((10_000_001, 1, 1), np.uint8), "labels": np.zeros(10_000_001, np.uint8)}, "10,000,000"),
         ({"test_images": pixels(1, 8, 8), "test_labels": [2]}, "class 2 has"),
     ],
 )
@@ -314,13 +304,16 @@ def test_other_arrays_are_one_line(changes: dict[str, Any], line: str, tmp_path:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        *((["data=folder", *path], "; must be a folder with a folder for each class, or an .npz file")
-          for path in ([], ["data.path=''"], ["data.path=nowhere"], ["data.path=5"])),
-        (["data=mnist", "+data.path=photos"], ": no such key of data=mnist; data=folder has it"),
+        (["data=folder"], "data.path=: missing; must be a folder with a folder for each class, or an .npz file"),
+        (["data=folder", "data.path=''"], "data.path=: missing; must be a folder"),
+        (["data=folder", "data.path=nowhere"], "data.path=nowhere: isn't there; must be a folder"),
+        (["data=folder", "data.path=5"], "data.path=5: isn't there; must be a folder"),
+        (["data=folder", f"data.path={__file__}"], f"data.path={__file__}: no folder; must be a folder"),
+        (["data=mnist", "+data.path=photos"], "data.path=photos: no such key of data=mnist; data=folder has it"),
     ],
-)  # fmt: skip
+)
 def test_a_missing_path_is_one_line_and_so_is_one_of_another_set(words: list[str], line: str) -> None:
-    assert refused(composed_config, *map(compose.for_hydra, words)).endswith(line)
+    assert refused(composed_config, *map(compose.for_hydra, words)).startswith(line)
 
 
 def test_means_and_deviations_are_those_of_the_training_images(photos: Path) -> None:
@@ -384,7 +377,7 @@ def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
     assert refused(restore, folder, "cpu", words).endswith("others: has class cow, which is none of ant, bee")
     without = restore(folder)
     assert without.config.data.class_names == ["ant", "bee"]
-    assert refused(evaluate, without).startswith("data.path: missing")
+    assert refused(evaluate, without).startswith("data.path=: missing")
     numbered(moved / "cow", 0, 2)
     words = (f"data.path={moved.rename(tmp_path / 'again')}",)
     assert refused(restore, folder, "cpu", words).endswith("/again: has class cow, which is none of ant, bee")
