@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from capsexp import Seed
 from capsexp.config.checks import check_value
 from capsexp.config.schema import Data
-from capsexp.data.listing import Listing, Source, array_files, flat, listing, place
+from capsexp.data.listing import FLAT, Listing, Source, array_files, listing, place
 from capsexp.data.pictures import Background, Conversion, Picture, Shape, converted, is_colour, listed
 from capsexp.data.reader import Images, Reader, host_memory, part_of_each
 from capsexp.errors import InputError, printable
@@ -56,7 +56,7 @@ class Folder(Reader):
         if unknown := set(found.names) - set(names):
             raise InputError(f"{path}: has class {min(unknown)}, which is none of {', '.join(names)}")
         if not typed and len(names) < 2:
-            raise InputError(f"{path}: must have images of two classes at least; {flat()}")
+            raise InputError(f"{path}: must have images of two classes at least; {FLAT}")
         if (classes := data.get("classes") or len(names)) != len(names):
             raise InputError(f"data.classes={classes}: {path} has {len(names)}")
         test = int((self._roles(found) == "test").sum())

@@ -33,6 +33,8 @@ _COLUMNS = {
 }
 
 _TABLES = (".csv", ".tsv")
+#: What takes the classes of a folder of pictures.
+FLAT = "data.labels=labels.csv takes the classes from a table, data.labels='([a-z]+)' from the files' names"
 _IDX = r"(.+-)?(train|t10k|test)-(images|labels)[-.]idx[13]-ubyte(\.gz)?"  # MNIST's files, and those in its format
 
 
@@ -144,10 +146,10 @@ def _of_table(source: Source) -> tuple[list[Entry], tuple[str, ...]]:
         columns["group"] = source.group
     files, entries = list(files_below(path)), dict[Path, Entry]()
     for cells, file in _rows(table, path, files, columns):
-        role, name = _role(cells.get("split", "train")), unicodedata.normalize("NFC", cells["class"])
-        if not role:
-            raise InputError(f"{table}: split {cells['split']}: must be train, val or test")
-        entry = Entry(role, name, file, cells.get("group", ""))
+        split, name = cells.get("split", "train"), unicodedata.normalize("NFC", cells["class"])
+        if not (roles := _splits_among([split])):
+            raise InputError(f"{table}: split {split}: must be train, val or test")
+        entry = Entry(roles[split], name, file, cells.get("group", ""))
         if name and entries.setdefault(file, entry) != entry:
             raise InputError(f"{table}: has {file.name} twice, differently: a picture must have one class and split")
     left = len(files) - len(entries)
@@ -207,16 +209,14 @@ def _folders(path: Path) -> list[Entry]:
     """The pictures in class folders, or in folders of them."""
     found = _subfolders(path)
     if not found:
-        tables = [one.name for one in sorted(path.iterdir()) if one.suffix in _TABLES]
-        raise InputError(f"{path}: has no folders; must have one for each class, or {flat(tables)}")
+        raise InputError(f"{path}: has no folders; must have one for each class, or {FLAT}")
     inside, roles = [_subfolders(path / name) for name in found], _splits_among(found)
     if len(found) == 1 and not roles and inside[0]:
         return _folders(path / found[0])
     if len(roles) == len(found) or len(set(roles.values())) > 1:
         if not len(set(roles.values())) == len(roles) == len(found):
-            rest = "".join(f"; {name} is none: move it away" for name in found if name not in roles)
-            line = f"{path}: has {', '.join(found)}; must have train, test and val, each at most once"
-            raise InputError(f"{line}{rest}")
+            wanted = "must have train, test and val, each at most once, and nothing else"
+            raise InputError(f"{path}: has {', '.join(found)}; {wanted}")
         return [entry for name, role in roles.items() for entry in _in_classes(path / name, role)]
     own = any((path / name / one).is_file() for name in found for one in visible(os.listdir(path / name)))
     if len(inside[0]) > 1 and all(other == inside[0] for other in inside) and not own:
@@ -225,17 +225,6 @@ def _folders(path: Path) -> list[Entry]:
             f"train, test and val, a class must have pictures of its own; data.path={path / found[0]} takes one alone"
         )
     return _in_classes(path)
-
-
-def flat(tables: Sequence[str] = ()) -> str:
-    """What takes the classes of a folder of pictures."""
-    table = [*tables, "labels.csv"][0]
-    return f"data.labels={table} takes the classes from a table, data.labels='([a-z]+)' from the files' names"
-
-
-def _role(name: str) -> str:
-    """The split that a name means; nothing for others."""
-    return next((role for role, words in _ROLES.items() if re.fullmatch(words, name, re.IGNORECASE)), "")
 
 
 def _splits_among(names: Sequence[str]) -> dict[str, str]:
@@ -260,20 +249,17 @@ def _in_classes(folder: Path, role: str = "train") -> list[Entry]:
     if not names:
         raise InputError(f"{folder}: has no class folders")
     entries: list[Entry] = []
-    copies: dict[Path, set[str]] = {}
     for name in names:
         files = list(files_below(folder / name))
         if not files:
             raise InputError(f"{folder / name}: a class without images")
-        entries += [Entry(role, unicodedata.normalize("NFC", name), file) for file in files]
-        for part in (part for file in files for part in file.relative_to(folder / name).parents if part.name in names):
-            copies.setdefault(Path(name, part.parent), set()).add(part.name)
-    for copy, inner in copies.items():
+        inner = {part.name for file in files for part in file.relative_to(folder / name).parents}.intersection(names)
         if len(inner) > 1:
             raise InputError(
-                f"{folder}: {copy} has the folders {' and '.join(sorted(inner))}, as {folder.name} has: move one of "
-                f"the copies away, or take it alone: data.path={folder / copy}"
+                f"{folder}: {name} has the folders {' and '.join(sorted(inner))}, as {folder.name} has: move one of "
+                f"the copies away, or take it alone: data.path={folder / name}"
             )
+        entries += [Entry(role, unicodedata.normalize("NFC", name), file) for file in files]
     return entries
 
 
