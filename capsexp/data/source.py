@@ -7,12 +7,9 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor  # imported where it is used, since `identify` doesn't need it
 
 _TIMEOUT = 20.0  # seconds without an answer
-_DOWNLOAD = ".capsexp-download-"  # how the names of temporary folders begin
-_ABANDONED = 86_400.0  # seconds after which nobody writes to such a folder any more
 _NAMED = 20  # classes in a line; of more, that with the fewest and that with the most images
 _ROUNDING = 0.001  # of a typed mean or standard deviation
 
@@ -196,8 +191,6 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
         with decoding(paths[key], reader.remedy):
             _known[states[key]] = reader.digest(paths[key])
     md5s = {key: _known[state] for key, state in states.items()}
-    if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
-        raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
     version = Version(reader.note(), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
     return reader, paths, _identity(data, version, md5s)
 
@@ -247,14 +240,10 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
     file system has them until they are complete.
     """
     beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
-    for left in beside.glob(f"{_DOWNLOAD}*"):  # by a process that was killed
-        with suppress(FileNotFoundError):  # one that runs has just removed it
-            if time.time() - left.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(left, ignore_errors=True)
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_TIMEOUT)  # torchvision sets none for its connections
     try:
-        with tempfile.TemporaryDirectory(dir=beside, prefix=_DOWNLOAD) as name:
+        with tempfile.TemporaryDirectory(dir=beside, prefix=".capsexp-download-") as name:
             temporary = Path(name)
             reader.download(temporary)
             files = reader.locate(temporary)
@@ -286,17 +275,14 @@ def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Ver
         if md5 not in expected.values():
             wanted = ", ".join(f"{name}: {other}" for name, other in expected.items()) or "nothing yet"
             raise InputError(f"{paths[key]}: its md5 {md5} is not accepted ({wanted}); {_how_to_accept(data, md5s)}")
-    names = {key: [name for name, version in data.versions.items() if version.files[key] == md5s[key]] for key in md5s}
-    origins = ", ".join(f"{key} is of {' and '.join(of)}" for key, of in names.items())
     folder = next(iter(paths.values())).parent
-    raise InputError(f"{folder}: files of several versions are mixed ({origins}); {_how_to_accept(data, md5s)}")
+    raise InputError(f"{folder}: mixes files of versions {', '.join(data.versions)}; {_how_to_accept(data, md5s)}")
 
 
 def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     """The override, quoted for a shell. Hydra allows quotes around values (an md5 may look like a number), not keys."""
-    name = next(name for name in ("mine", *(f"mine{i}" for i in range(2, 99))) if name not in data.versions)
     files = ", ".join(f'{key}: "{md5}"' for key, md5 in md5s.items())
-    override = f'+data.versions.{name}={{note: "what they are", files: {{{files}}}}}'
+    override = f'++data.versions.mine={{note: "what they are", files: {{{files}}}}}'
     fetched = "delete the set's files to download them again"
     again = fetched if data.download else "replace the set's files by the published ones"
     return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"

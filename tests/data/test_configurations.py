@@ -24,6 +24,16 @@ def test_configuration(name: str, monkeypatch: pytest.MonkeyPatch):
         assert all(len(md5) == 32 for md5 in version.files.values())
 
 
+def test_the_sample_needs_no_data_folder_and_writes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    lines: list[str] = []
+    images = prepare_data.load(prepare_data.configuration("mnist_sample"), lines.append)
+    assert images.note == "sample of 5,000 training and 1,000 test images"
+    assert (images.train_images.shape, images.test_images.shape) == ((5000, 1, 28, 28), (1000, 1, 28, 28))
+    assert images.train_images.double().mean().item() / 255 == pytest.approx(0.1306, abs=1e-4)
+    assert lines == list(tmp_path.iterdir()) == []
+
+
 def test_prepare_data_continues_after_a_set_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     Svhn(tmp_path)
     code = prepare_data.main(["svhn", "mnist_sample", "--root", str(tmp_path), "--no-download"])
