@@ -7,10 +7,9 @@ random one, as papers use it, has test images that are five degrees away from tr
 import hashlib
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated
@@ -83,14 +82,12 @@ class COIL20(Reader):
 
 def _views(path: Path) -> Iterator[tuple[str, int, bytes]]:
     """Name, label (0 is the first object) and contents of each PNG file, object by object and view by view."""
-    with decoding(path), nullcontext() if path.is_dir() else zipfile.ZipFile(path) as archive:
-        files: dict[str, tuple[int, Callable[[], bytes]]] = {}  # size, more of which zipfile doesn't unpack; contents
-        for file in path.iterdir() if archive is None else ():
-            files[file.name] = file.stat().st_size, file.read_bytes
-        if archive:
-            for info in archive.infolist():
-                files[info.filename.rpartition("/")[2]] = info.file_size, partial(archive.read, info)
-        matches = [match for name in files if (match := _NAME.fullmatch(name))]
-        check_bytes(sum(files[match[0]][0] for match in matches))
-        for match in sorted(matches, key=lambda match: (int(match[1]), int(match[2]))):
-            yield match[0], int(match[1]) - 1, files[match[0]][1]()
+    with decoding(path), ExitStack() as opened:
+        folder: Path | zipfile.Path = path
+        if not path.is_dir():
+            archive = opened.enter_context(zipfile.ZipFile(path))
+            check_bytes(sum(info.file_size for info in archive.infolist()))
+            folder = zipfile.Path(archive, f"{_FOLDER}/")
+        files = {match: file for file in folder.iterdir() if (match := _NAME.fullmatch(file.name))}
+        for match in sorted(files, key=lambda match: (int(match[1]), int(match[2]))):
+            yield match[0], int(match[1]) - 1, files[match].read_bytes()
