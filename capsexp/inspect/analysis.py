@@ -19,8 +19,6 @@ from capsexp.nn.scores import ClassScores
 from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, observe
 from capsexp.run.restore import Restored
 
-STRONGEST = 6  # child capsules that are listed one by one
-
 
 class InputImage(NamedTuple):
     """An image, with its classes where they are known."""
@@ -46,16 +44,6 @@ def input_image(restored: Restored, image: str) -> InputImage:
     return InputImage(f"{data.name} test image {number}", images[number].float() / 255, classes)
 
 
-class ChildCapsule(NamedTuple):
-    """A child capsule with a large contribution to the predicted class."""
-
-    row: int
-    column: int
-    type: int
-    presence: float
-    coefficients: list[float]  # to the predicted class, one per iteration
-
-
 @dataclass(frozen=True, eq=False)
 class LayerAnalysis:
     """A layer's routing to the predicted class."""
@@ -71,16 +59,6 @@ class LayerAnalysis:
     def contribution(self, iteration: int) -> Tensor:
         """Σ coefficient × presence over the types, [H, W]."""
         return (self.coefficients[iteration] * self.presence).sum(dim=-1)
-
-    def strongest(self) -> list[ChildCapsule]:
-        """The children with the largest coefficient × presence in the last iteration."""
-        contributions = (self.coefficients[-1] * self.presence).flatten()
-        children = []
-        for index in contributions.topk(min(STRONGEST, len(contributions))).indices:
-            row, column, kind = at = tuple(map(int, torch.unravel_index(index, self.presence.shape)))
-            coefficients = [float(each[at]) for each in self.coefficients]
-            children.append(ChildCapsule(row, column, kind, float(self.presence[at]), coefficients))
-        return children
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ def picture(analysis: Analysis) -> bytes:
     rows: list[tuple[float, Callable[[SubFigure], None]]] = [(2.7, partial(_prediction, analysis))]  # heights in inches
     placed = [layer for layer in analysis.layers if layer.presence[..., 0].numel() > 1]  # children with positions
     rows += [(2.7, partial(_routing, analysis, layer)) for layer in placed]
-    rows += [(2.5, partial(_strongest, analysis, layer)) for layer in placed[-1:]]
     if analysis.captured.attention:
         rows.append((2.5, partial(_attention, analysis)))
     if analysis.traversal is not None:
@@ -117,26 +116,7 @@ def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
     axis.set_ylim(low - 0.35 * span, high + 0.1 * span)
     axis.ticklabel_format(axis="y", useOffset=False)
     axis.set_title(f"entropy (dashed: log {parents})", fontsize=SMALL)
-    _label_iterations(axis, len(iterations))
-
-
-def _strongest(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
-    """The coefficients of single children in each iteration."""
-    children, predicted = layer.strongest(), analysis.class_names[analysis.predicted]
-    _title(part, f"{_which(analysis, layer)}: the child capsules with the largest contribution to {predicted}")
-    lines, listed = part.subplots(1, 2)
-    for number, (child, style) in enumerate(zip(children, STYLES, strict=False), 1):
-        label = f"{number}: type {child.type}, row {child.row}, column {child.column}, presence {child.presence:.2f}"
-        lines.plot(range(1, len(child.coefficients) + 1), child.coefficients, label=label, **style)
-    lines.set_ylim(0, 1.08 * max(max(child.coefficients) for child in children))
-    lines.set_title("routing coefficient", fontsize=SMALL)
-    _label_iterations(lines, len(layer.coefficients))
-    listed.axis("off")
-    listed.legend(*lines.get_legend_handles_labels(), loc="center left", frameon=False, fontsize=TINY)
-
-
-def _label_iterations(axis: Axes, count: int) -> None:
-    axis.set(xticks=range(1, count + 1), xlim=(0.5, count + 0.5), xlabel="iteration")
+    axis.set(xticks=iterations, xlim=(0.5, len(iterations) + 0.5), xlabel="iteration")
 
 
 def _attention(analysis: Analysis, part: SubFigure) -> None:

@@ -24,18 +24,6 @@ def test_the_contribution_is_coefficient_times_presence_summed_over_types() -> N
     torch.testing.assert_close(made.contribution(1), expected)
 
 
-def test_the_strongest_have_the_largest_contributions_in_the_last_iteration() -> None:
-    made = layer()
-    contributions = made.coefficients[1] * made.presence
-    children = made.strongest()
-    found = [contributions[child.row, child.column, child.type].item() for child in children]
-    assert found == sorted(contributions.flatten().tolist(), reverse=True)[:6]
-    first = children[0]
-    at = (first.row, first.column, first.type)
-    assert first.coefficients == [made.coefficients[0][at].item(), made.coefficients[1][at].item()]
-    assert first.presence == made.presence[at].item()
-
-
 @pytest.mark.parametrize("moved", [0.0, 0.01, 0.3])
 def test_the_axis_of_the_entropy_is_as_high_as_it_moves(moved: float) -> None:
     made = layer()
