@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from data_formats import pixels
-from photos import COLOUR, GREY, config, data, numbered, save, splits_of, two, values
+from photos import COLOUR, config, data, numbered, save, splits_of, two, values
 from support import TINY, composed_config, folders, raising, refused
 
 from capsexp.compare.comparison import compare
@@ -205,13 +205,6 @@ def test_channels_are_those_of_the_files(photos: Path) -> None:
     fresh = photos.rename(photos.with_name("fresh"))
     assert data(fresh).channels == load(data(fresh)).train_images.shape[1] == 3
     assert load(data(fresh, "data.channels=1")).train_images.shape[1] == 1  # made grey
-
-
-def test_pictures_of_sixteen_bits_are_grey(tmp_path: Path) -> None:
-    for name in ("ant/0", "ant/1", "bee/0", "bee/1"):
-        save(tmp_path / "photos" / f"{name}.png", np.full(GREY, 257 * int(name[-1]), np.uint16))
-    found = data(tmp_path / "photos", "data.reader.sixteen_bits=true")
-    assert (found.channels, load(found).train_images.shape[1]) == (1, 1)
 
 
 def test_what_does_not_fit_into_memory_is_not_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def test_other_shapes_are_stretched_padded_or_cropped(tmp_path: Path) -> None:
 
 def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
     save(tmp_path / "deep.png", np.uint16([[0, 65535], [257 * 5, 257 * 100]]))
+    assert not is_colour(tmp_path / "deep.png")
     line = "must have 8 bits a colour; a run with data.reader.sixteen_bits=true takes 16"
     assert refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1)) == f"{tmp_path}/deep.png: {line}"
     floats = [np.float32([[0, 1], [0.2, 0.4]])]

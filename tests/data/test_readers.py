@@ -1,7 +1,6 @@
 """Each reader returns exactly the pixels and labels in files of its format, and refuses other files."""
 
 import io
-import os
 import pickle
 import struct
 from pathlib import Path
@@ -273,11 +272,6 @@ def test_coil_damaged(tmp_path: Path):
     write(tmp_path / "zip" / "coil-20-proc.zip", b"PK nothing")
     data = configuration(tmp_path / "zip", "coil20", {"coil-20-proc": b""})
     assert "coil-20-proc.zip: can't be read" in refusal(data)
-
-
-def test_the_memory_of_a_machine_is_its_pages_times_their_size(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "sysconf", lambda name: 4096 if "SIZE" in name else 3)
-    assert reader.host_memory() == 3 * 4096
 
 
 # Size and channels

@@ -56,21 +56,17 @@ def test_note_and_checksum_are_those_of_the_version_found(svhn: Svhn):
     assert identify(composed_config("data=mnist_sample").data).unlisted is None
 
 
-def test_other_files_under_the_same_note_are_another_run(tmp_path: Path):
+def test_unknown_files_are_refused_and_accepted_by_the_printed_override_as_another_run(tmp_path: Path):
     names = []
     for folder, labels in (("a", (1, 10, 3, 9, 10)), ("b", (2, 10, 3, 9, 10))):
-        root = f"data.root={Svhn(tmp_path / folder, labels).root}"
-        message = refusal(composed_config("data=svhn", "data.download=false", root).data)
-        names.append(plan(composed_config("data=svhn", root, override_in(message))).name)
+        svhn = Svhn(tmp_path / folder, labels)
+        words = ("data=svhn", f"data.root={svhn.root}", "data.download=false")
+        message = refusal(composed_config(*words).data)
+        file, known = svhn.folder / "train_32x32.mat", md5(svhn.files["train_32x32.mat"])
+        assert message.startswith(f"{file}: its md5 {known} is not accepted (published: ")
+        assert load(composed_config(*words, "data.size=4", override_in(message)).data).note == "what they are"
+        names.append(plan(composed_config(*words, override_in(message))).name)
     assert names[0] != names[1]
-
-
-def test_unknown_files_are_refused_and_the_printed_override_accepts_them(svhn: Svhn):
-    here = ("data=svhn", f"data.root={svhn.root}", "data.download=false")
-    message = refusal(composed_config(*here).data)
-    file, known = svhn.folder / "train_32x32.mat", md5(svhn.files["train_32x32.mat"])
-    assert message.startswith(f"{file}: its md5 {known} is not accepted (published: ")
-    assert load(composed_config(*here, "data.size=4", override_in(message)).data).note == "what they are"
 
 
 @pytest.mark.parametrize(

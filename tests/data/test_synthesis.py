@@ -24,9 +24,7 @@ from capsexp.data.synthesis import (
     placed,
     transformed,
 )
-from capsexp.run import keys, records
-from capsexp.run.execute import run
-from capsexp.run.plan import plan
+from capsexp.run import keys
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
 #: An override that makes one or the other of mnist_sample.
@@ -295,12 +293,3 @@ def test_a_small_canvas_and_digits_of_one_class_are_refused() -> None:
     assert line == "data.size=20: must be at least 28, the side of the digits' images"
     line = refused(DiverseMultiMNIST().training, dots(7, classes=1), 12)
     assert line.endswith("7 digits of one class make no pairs of two classes")
-
-
-def test_a_run_from_configuration_to_record(tiny: tuple[str, ...]) -> None:
-    words = ("data.size=36", PAIRS, "loss=binary_cross_entropy", "reconstruction.enabled=true", "protocol=heldout")
-    config = composed_config(*tiny, "budget.epochs=2", *words)
-    record = run(config)
-    assert record.epochs[1]["train_loss"] < record.epochs[0]["train_loss"]
-    assert record.heldout_accuracy is not None
-    assert records.read(plan(config).path) == record
