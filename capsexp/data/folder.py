@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from capsexp import Seed
 from capsexp.config.checks import check_value
 from capsexp.config.schema import Data
 from capsexp.data.listing import FLAT, Listing, Source, array_files, listing, place
-from capsexp.data.pictures import Background, Conversion, Picture, Shape, converted, is_colour, listed
+from capsexp.data.pictures import Background, Conversion, Options, Picture, converted, is_colour, listed
 from capsexp.data.reader import Images, Reader, host_memory, part_of_each
 from capsexp.errors import InputError, printable
 
@@ -29,7 +29,7 @@ _SPLITS = ("train", "test", "val")
 
 
 @dataclass(kw_only=True)
-class Folder(Reader):
+class Folder(Options, Reader):
     """Reads the images at `data.path`. The md5 is that of classes and contents, whatever the files' names."""
 
     keys = (_KEY,)
@@ -38,11 +38,6 @@ class Folder(Reader):
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
     split_seed: Seed = 0
     background: Background = "white"
-    shape: Shape = "stretch"
-    sixteen_bits: bool = False
-    float_range: list[float] | None = None
-    max_pixels: Annotated[int, Ge(1)] = Conversion.max_pixels
-    invert: bool = False
     skip_damaged: bool = False
 
     def completed(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +143,7 @@ def source_of(data: Mapping[str, Any]) -> Source:
 def conversion_of(data: Data, invert: bool = False) -> Conversion:
     """How anybody's pictures become those that the network of a data set takes; or with `invert`, their negatives."""
     reader = data.reader.make()
-    names = [field.name for field in fields(Conversion)[2:]] if isinstance(reader, Folder) else []
+    names = [field.name for field in fields(Options)] if isinstance(reader, Folder) else []
     conversion = Conversion(data.size, data.channels, **{name: getattr(reader, name) for name in names})
     return replace(conversion, invert=conversion.invert != invert)
 

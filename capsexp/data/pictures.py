@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -36,8 +37,20 @@ Shape = Literal["stretch", "pad", "crop"]
 Picture = Path | NDArray[np.uint8] | Image.Image  # a file; pixels [H, W] or [H, W, 3]; or Pillow's
 
 
-@dataclass(frozen=True)
-class Conversion:
+@dataclass(kw_only=True)
+class Options:
+    """What is done with pictures that aren't square, opaque and of 8 bits."""
+
+    background: Background | None = None  # under transparent pixels, and beside padded ones; None: unlike what is drawn
+    shape: Shape = "stretch"  # what makes a square of other pictures; crop keeps the middle
+    sixteen_bits: bool = False  # grey values of 16 bits are scaled to 8; otherwise such a picture is refused
+    float_range: list[float] | None = None  # values of 32 bits that become 0 and 255; None: such are refused
+    invert: bool = False  # dark becomes light
+    max_pixels: Annotated[int, Ge(1)] = 50_000_000  # of a picture before it is resized
+
+
+@dataclass
+class Conversion(Options):
     """How pictures become pixels.
 
     Each is resized once. Pixels are means over areas; of a picture smaller than `size` they are interpolated linearly.
@@ -45,12 +58,6 @@ class Conversion:
 
     size: int  # pixels a side
     channels: int  # 1 or 3; colours are made grey, grey is repeated
-    background: Background | None = None  # under transparent pixels, and beside padded ones; None: unlike what is drawn
-    shape: Shape = "stretch"  # what makes a square of other pictures; crop keeps the middle
-    sixteen_bits: bool = False  # grey values of 16 bits are scaled to 8; otherwise such a picture is refused
-    float_range: Sequence[float] | None = None  # values of 32 bits that become 0 and 255; None: such are refused
-    invert: bool = False  # dark becomes light
-    max_pixels: int = 50_000_000  # of a picture before it is resized
 
 
 def pictures(sources: Sequence[Picture], conversion: Conversion) -> NDArray[np.uint8]:
@@ -139,17 +146,17 @@ def _problem(file: Path) -> str | None:
 
 
 def _opened(source: Picture, max_pixels: float = math.inf) -> Image.Image:
-    """A picture, opened; raises _NoPicture for what is no regular file or too large, and Pillow's errors."""
+    """A picture, opened; raises ValueError for what is no regular file or too large, and Pillow's errors."""
     if isinstance(source, Image.Image):
         return source.copy()  # which is closed
     if isinstance(source, np.ndarray):
         return Image.fromarray(source)
     if problem := _problem(source):
-        raise _NoPicture(problem)
+        raise ValueError(problem)
     image = Image.open(source, formats=FORMATS)  # reads the header
     if (pixels := math.prod(image.size)) > max_pixels:
         image.close()
-        raise _NoPicture(f"has {pixels:,} pixels; a run with data.reader.max_pixels={pixels} takes it")
+        raise ValueError(f"has {pixels:,} pixels; a run with data.reader.max_pixels={pixels} takes it")
     return image
 
 
@@ -165,10 +172,6 @@ def _pixels(source: Picture, conversion: Conversion) -> NDArray[np.uint8] | str:
     return 255 - pixels if conversion.invert else pixels
 
 
-class _NoPicture(Exception):
-    """A picture that isn't taken, by its contents."""
-
-
 def _wrong(source: Picture, error: Exception) -> str:
     """What is wrong with a picture; raises RunError or InputError where it is the machine or the file's place."""
     name = source if isinstance(source, Path) else Path("a picture")
@@ -180,22 +183,22 @@ def _wrong(source: Picture, error: Exception) -> str:
         raise error
     if isinstance(error, UnidentifiedImageError):
         return f"not a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image"
-    return str(error) if isinstance(error, _NoPicture) else f"can't be read ({first_line(error)})"
+    return f"can't be used: {first_line(error)}"
 
 
 def _in_eight_bits(image: Image.Image, conversion: Conversion) -> Image.Image:
-    """The image with values from 0 to 255; raises _NoPicture for others, unless an option scales them."""
+    """The image with values from 0 to 255; raises ValueError for others, unless an option scales them."""
     if image.mode[0] not in "IF":
         return image
     values, least, most = np.asarray(image), 0.0, 65_535.0
     if image.mode == "F":
         if not conversion.float_range:
-            raise _NoPicture("has floats; a run with data.reader.float_range=[0,1] takes those from 0 to 1")
+            raise ValueError("has floats; a run with data.reader.float_range=[0,1] takes those from 0 to 1")
         least, most = conversion.float_range
     elif not conversion.sixteen_bits:
-        raise _NoPicture("must have 8 bits a colour; a run with data.reader.sixteen_bits=true takes 16")
+        raise ValueError("must have 8 bits a colour; a run with data.reader.sixteen_bits=true takes 16")
     if not (values.min() >= least and values.max() <= most):
-        raise _NoPicture(f"has values from {values.min():g} to {values.max():g}; must be from {least:g} to {most:g}")
+        raise ValueError(f"has values from {values.min():g} to {values.max():g}; must be from {least:g} to {most:g}")
     return Image.fromarray(np.round(255 * ((values - least) / (most - least))).astype(np.uint8))
 
 

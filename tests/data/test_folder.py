@@ -251,7 +251,7 @@ def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> Non
     (photos / "bee" / "100.png").write_bytes((photos / "bee" / "100.png").read_bytes()[:2000])
     line = refused(load, data(photos))
     doc = f"{photos}/ant/notes.doc: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"
-    assert line.startswith(f"{doc}; {photos}/bee/100.png: can't be read (")
+    assert line.startswith(f"{doc}; {photos}/bee/100.png: can't be used: ")
     assert line.endswith("; data.reader.skip_damaged=true leaves them out")
     lines: list[str] = []
     images = load(data(photos, "data.reader.skip_damaged=true"), lines.append)

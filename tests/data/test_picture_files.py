@@ -42,12 +42,12 @@ def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
     save(tmp_path / "deep.png", np.uint16([[0, 65535], [257 * 5, 257 * 100]]))
     assert not is_colour(tmp_path / "deep.png")
     line = "must have 8 bits a colour; a run with data.reader.sixteen_bits=true takes 16"
-    assert refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1)) == f"{tmp_path}/deep.png: {line}"
+    assert refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1)) == f"{tmp_path}/deep.png: can't be used: {line}"
     floats = [np.float32([[0, 1], [0.2, 0.4]])]
-    line = "image 0: has floats; a run with data.reader.float_range=[0,1] takes those from 0 to 1"
+    line = "image 0: can't be used: has floats; a run with data.reader.float_range=[0,1] takes those from 0 to 1"
     assert refused(pictures, floats, Conversion(2, 1)) == line
     assert pictures(floats, Conversion(2, 1, float_range=[0, 1]))[0].tolist() == [[0, 255], [51, 102]]
-    line = "image 0: has values from 0 to 1; must be from 0 to 0.5"
+    line = "image 0: can't be used: has values from 0 to 1; must be from 0 to 0.5"
     assert refused(pictures, floats, Conversion(2, 1, float_range=[0, 0.5])) == line
     assert pictures([tmp_path / "deep.png"], Conversion(2, 1, sixteen_bits=True))[0].tolist() == [[0, 255], [5, 100]]
 
@@ -55,7 +55,9 @@ def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
 def test_only_the_named_formats_are_decoded(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF")
     (tmp_path / "b.png").touch()
-    line = f"{tmp_path}/a.png: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image; {tmp_path}/b.png: empty"
+    line = (
+        f"{tmp_path}/a.png: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image; {tmp_path}/b.png: can't be used: empty"
+    )
     assert refused(pictures, [tmp_path / "a.png", tmp_path / "b.png"], Conversion(8, 1)) == line
 
 
@@ -124,6 +126,6 @@ def test_a_picture_is_measured_before_it_is_decoded(tmp_path: Path, monkeypatch:
     Image.new("1", (20_000, 10_000)).save(tmp_path / "scan.png")
     monkeypatch.setattr(Image.Image, "load", raising(AssertionError("decoded")))
     line = "has 200,000,000 pixels; a run with data.reader.max_pixels=200000000 takes it"
-    assert refused(pictures, [tmp_path / "scan.png"], Conversion(4, 1)) == f"{tmp_path}/scan.png: {line}"
+    assert refused(pictures, [tmp_path / "scan.png"], Conversion(4, 1)) == f"{tmp_path}/scan.png: can't be used: {line}"
     monkeypatch.undo()
     assert pictures([tmp_path / "scan.png"], Conversion(4, 1, max_pixels=200_000_000)).tolist() == [[[0] * 4] * 4]

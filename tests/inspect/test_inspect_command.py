@@ -158,7 +158,7 @@ BAD_WORDS = [
     ("FOLDER 3 data=cifar10", "data=cifar10: has images of 32×32×3"),
     ("FOLDER 1000", "image 1000: must be from 0 to 999, the test images of mnist_sample"),
     ("FOLDER text.png", "text.png: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"),
-    ("FOLDER deep.png", "deep.png: must have 8 bits a colour"),
+    ("FOLDER deep.png", "deep.png: can't be used: must have 8 bits a colour"),
     ("FOLDER whole.png --output=./whole.png", "whole.png: exists already; --output=FILE must be a new file"),
     ("sample inspect/own.png", "inspect/own.png: exists already; --output=FILE must be a new file"),
 ]
