@@ -118,8 +118,15 @@ def summary(data: Data, images: ImageSet) -> list[str]:
         classes = classes if least[1:] != most[1:] else ["{:,} + {:,} in each".format(*least[1:])]
     held = f"; {images.validation:,} of the training images are for validation" if images.validation else ""
     lines = [f"{data.name}: {len(names)} classes: {', '.join(classes)} (training + test images){held}"]
-    if data.path and (known := repeated(images.test_images, digests(images.train_images))):
-        lines.append(f"{data.name}: {known:,} of the {len(labels[1]):,} test images are among the training images, too")
+    if data.path:
+        known, trained = digests(images.train_images), len(labels[0]) - images.validation
+        tested = {"test": (images.test_images, known), "validation": (images.train_images[trained:], known[:trained])}
+        counts = {
+            f"of the {len(part):,} {name} images": repeated(part, others) for name, (part, others) in tested.items()
+        }
+        lines += [
+            f"{data.name}: {count:,} {of} are among the training images, too" for of, count in counts.items() if count
+        ]
     if data.path and (twice := ambiguous(images)):
         lines.append(f"{data.name}: {twice:,} images are equal to one of another class")
     if data.group:
@@ -134,13 +141,13 @@ def digests(images: "Tensor") -> "Tensor":
     """64 bits of a hash of each image's pixels: [N, …] uint8 -> [N] int64."""
     import torch
 
-    hashes = (hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images.numpy())
+    hashes = (hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images.cpu().numpy())
     return torch.tensor([int.from_bytes(one, signed=True) for one in hashes], dtype=torch.int64)
 
 
 def repeated(tested: "Tensor", trained: "Tensor") -> int:
     """How many images, [N, …] uint8, are among those with these `digests`."""
-    return int(np.isin(digests(tested.cpu()), trained).sum())
+    return int(np.isin(digests(tested), trained).sum())
 
 
 def ambiguous(images: ImageSet) -> int:

@@ -86,9 +86,13 @@ class Record:
     @property
     def leak(self) -> str:
         """What makes its accuracy on somebody's own images no test; nothing if they are in order."""
-        tested, repeated, twice = (self.data.get(name, 0) for name in ("test_images", "repeated", "ambiguous"))
-        trained = f"{repeated:,} of {tested:,} test images are training images" if repeated else ""
-        return ", ".join(filter(None, [trained, f"{twice:,} images are of two classes" if twice else ""]))
+        repeated, heldout, twice = (self.data.get(name, 0) for name in ("repeated", "repeated_heldout", "ambiguous"))
+        lines = [
+            (repeated, f"{repeated:,} of {self.data.get('test_images') or 0:,} test images are training images"),
+            (heldout, f"{heldout:,} held-out images are training images"),
+            (twice, f"{twice:,} images are of two classes"),
+        ]
+        return ", ".join(line for count, line in lines if count)
 
     @property
     def learned(self) -> bool | None:

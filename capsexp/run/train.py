@@ -149,6 +149,8 @@ def _record(
     if done and module.trained_images is not None:
         leak["repeated"] = source.repeated(data.test[0], module.trained_images)
         leak["ambiguous"] = source.ambiguous(data.images)
+        if data.heldout:
+            leak["repeated_heldout"] = source.repeated(data.heldout[0], source.digests(data.train[0]))
     software = provenance.of_run(
         started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
     )

@@ -88,11 +88,15 @@ def test_a_leak_belongs_to_the_record_and_to_each_number_made_of_it(photos: Path
     for split in ("train", "test"):
         shutil.copytree(photos, tmp_path / "set" / split)
     shutil.copy(photos / "ant" / "003.png", tmp_path / "set" / "train" / "bee")
+    two(tmp_path / "set" / "val", 8, 4)
     words = [*of_photos(tmp_path), f"data.path={tmp_path}/set"]
     first, second = (run(composed_config(*words, "budget.test_images=10", *more)) for more in ((), ["seed=1"]))
-    leak = "10 of 10 test images are training images, 3 images are of two classes"
+    tested = "10 of 10 test images are training images"
+    leak = f"{tested}, 4 held-out images are training images, 3 images are of two classes"
     assert (first.data["repeated"], first.leak) == (10, leak)
     assert records.result_line(first).endswith(f"; {leak}")
+    _, _, held, _ = summary(data(tmp_path / "set"), load(data(tmp_path / "set")))
+    assert held == "folder: 4 of the 8 validation images are among the training images, too"
     (block,) = measure_sweep(
         [[*words, "budget.test_images=10", f"seed={seed}"] for seed in (0, 1)], tmp_path / "results"
     ).blocks
