@@ -11,7 +11,6 @@ import textwrap
 import threading
 import time
 import traceback
-from _thread import interrupt_main
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
@@ -73,9 +72,12 @@ def exit_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRe
 
 
 def _unraisable(ignored: "sys.UnraisableHookArgs") -> None:
-    """Interrupts again, where Python drops an interruption: in the callback of an import's lock, for example."""
+    """Interrupts again, where Python drops an interruption: in the callback of an import's lock, for example.
+
+    By a signal, which also ends the main thread's waiting.
+    """
     if issubclass(ignored.exc_type, KeyboardInterrupt):
-        threading.Timer(0.1, interrupt_main).start()
+        threading.Timer(0.1, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
     else:
         sys.__unraisablehook__(ignored)
 

@@ -90,7 +90,7 @@ PICKLED = pickle.loads(pickle.dumps(TrainingError("a", "nan")))  # as launchers 
         (raising(BrokenPipeError()), 1, PIPE),
         (buffering, 1, PIPE),
         (raising(KeyboardInterrupt()), 130, AGAIN),
-        (dropped, 130, AGAIN),
+        pytest.param(dropped, 130, AGAIN, marks=pytest.mark.timeout(30)),
         (left_behind(AttributeError("no flags cache")), 130, AGAIN),
         (left_behind(NO_SPACE), 1, "error: output: No space left on device"),
         *((killed_by(number), 130, AGAIN) for number in SIGNALS),
