@@ -233,9 +233,8 @@ def check(node: dict[str, Any]) -> Config:
         attention=replace(config.attention, first=first),
         loss=check_component(config.loss, "loss"),
     )
-    for wrong, message in _contradictions(config):
-        if wrong:
-            raise InputError(message)
+    if error := next(_contradictions(config), None):
+        raise InputError(error)
     return config
 
 
@@ -270,71 +269,62 @@ def is_multilabel(data: Data) -> bool:
     return data.synthesis is not None and getattr(data.synthesis.cls, "multilabel", False)
 
 
-def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
-    """Settings that contradict each other or can mean nothing: whether they do, and the error."""
+def _contradictions(config: Config) -> Iterator[str]:
+    """An error for each of the settings that contradict each other or can mean nothing."""
     yield from _of_data(config)
     yield from _of_optim(config.optim)
     yield from _of_preprocess(config)
     for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
         existing = next((str(path) for path in (Path(typed), *Path(typed).parents) if os.path.exists(path)), ".")
-        yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"
+        if not os.path.isdir(existing):
+            yield f"paths.{name}={typed}: must be a folder, and {existing} is a file"
     positive, negative = config.loss.arguments.get("positive", 1), config.loss.arguments.get("negative", 0)
-    yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
+    if negative >= positive:
+        yield f"loss.positive={positive}: must be above loss.negative={negative}"
 
 
-def _of_data(config: Config) -> Iterator[tuple[bool, str]]:
+def _of_data(config: Config) -> Iterator[str]:
     """As `_contradictions`: the numbers of images, and labels that the loss can't take."""
     counts = {f"versions.{name}.images": version.images for name, version in config.data.versions.items()}
     for key, images in {"images": config.data.images, **counts}.items():
-        wrong = images is not None and len(images) != 2
-        yield wrong, f"data.{key}={images}: must be two numbers, of training and test images"
-    yield (
-        is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None,
-        f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "
-        "loss=binary_cross_entropy and loss=margin take them",
-    )
+        if images is not None and len(images) != 2:
+            yield f"data.{key}={images}: must be two numbers, of training and test images"
+    if is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None:
+        labels = f"takes one label an image, but data={config.data.name} has sets of labels"
+        yield f"loss={config.loss.name}: {labels}; loss=binary_cross_entropy and loss=margin take them"
 
 
-def _of_optim(optim: Optim) -> Iterator[tuple[bool, str]]:
+def _of_optim(optim: Optim) -> Iterator[str]:
     """As `_contradictions`: the schedule, its milestones and the warm-up."""
     milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
-    yield optim.milestones != sorted(set(optim.milestones)), f"{milestones}: must grow"
-    yield (
-        bool(optim.milestones) and optim.schedule != "steps",
-        f"{milestones}: {schedule} has none; optim.schedule=steps takes them, optim.milestones=[] leaves them out",
-    )
-    yield (
-        optim.warmup > 0 and optim.schedule == "plateau",
-        f"optim.warmup={optim.warmup}: not before {schedule}; constant, cosine, exponential and steps have it",
-    )
-    yield (
-        optim.schedule == "steps" and not optim.milestones,
-        f"{milestones}: {schedule} needs some; optim.schedule=constant needs none",
-    )
-    yield max(optim.milestones, default=0) >= optim.epochs, f"{milestones}: must be below optim.epochs={optim.epochs}"
-    first = min([*optim.milestones, optim.epochs])
-    yield (
-        optim.warmup >= first,
-        f"optim.warmup={optim.warmup}: must be below {first}, the first milestone or optim.epochs",
-    )
+    if optim.milestones != sorted(set(optim.milestones)):
+        yield f"{milestones}: must grow"
+    if optim.milestones and optim.schedule != "steps":
+        remedy = "optim.schedule=steps takes them, optim.milestones=[] leaves them out"
+        yield f"{milestones}: {schedule} has none; {remedy}"
+    if optim.warmup and optim.schedule == "plateau":
+        yield f"optim.warmup={optim.warmup}: not before {schedule}; constant, cosine, exponential and steps have it"
+    if optim.schedule == "steps" and not optim.milestones:
+        yield f"{milestones}: {schedule} needs some; optim.schedule=constant needs none"
+    if max(optim.milestones, default=0) >= optim.epochs:
+        yield f"{milestones}: must be below optim.epochs={optim.epochs}"
+    if optim.warmup >= (first := min([*optim.milestones, optim.epochs])):
+        yield f"optim.warmup={optim.warmup}: must be below {first}, the first milestone or optim.epochs"
 
 
-def _of_preprocess(config: Config) -> Iterator[tuple[bool, str]]:
+def _of_preprocess(config: Config) -> Iterator[str]:
     """As `_contradictions`: what images of this size, or drawn anew in each epoch, can't have."""
-    data, preprocess, drawn = config.data, config.preprocess, config.data.synthesis is not None
-    yield (
-        preprocess.balance and drawn,
-        f"preprocess.balance=true: not with data={data.name}, whose images are drawn anew in each epoch",
-    )
-    yield (
-        preprocess.normalize and drawn and not (data.mean and data.std),
-        f"data={data.name}: needs data.mean and data.std, since its images are drawn anew in each epoch; "
-        "preprocess.normalize=false doesn't",
-    )
-    side = f"the image's side, data.size={data.size}"
-    padding = f"preprocess.crop_padding={preprocess.crop_padding}"
-    yield preprocess.crop_padding >= data.size, f"{padding}: must be below {side}"
-    yield preprocess.erase > data.size, f"preprocess.erase={preprocess.erase}: must be at most {side}"
+    data, preprocess = config.data, config.preprocess
+    drawn, side = "images are drawn anew in each epoch", f"the image's side, data.size={data.size}"
+    if preprocess.balance and data.synthesis:
+        yield f"preprocess.balance=true: not with data={data.name}, whose {drawn}"
+    if preprocess.normalize and data.synthesis and not (data.mean and data.std):
+        needed = "needs data.mean and data.std"
+        yield f"data={data.name}: {needed}, since its {drawn}; preprocess.normalize=false doesn't"
+    if preprocess.crop_padding >= data.size:
+        yield f"preprocess.crop_padding={preprocess.crop_padding}: must be below {side}"
+    if preprocess.erase > data.size:
+        yield f"preprocess.erase={preprocess.erase}: must be at most {side}"
 
 
 def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
