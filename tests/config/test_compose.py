@@ -79,6 +79,7 @@ def test_a_caller_may_change_what_it_gets() -> None:
     [
         ["+data.synthesis={name: affine_mnist, _target_: capsexp.data.synthesis.AffineMNIST}"],
         ["++seed=3"],
+        ["optim.lr=1", "++optim.lr=2"],
         ["~rerun"],
         ["preprocess={flip: true}"],
         ["hydra/sweeper=basic"],
