@@ -167,9 +167,8 @@ class CapsuleModule(pl.LightningModule):
         self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed += len(batch)
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
-        evaluated = self.step.evaluated if isinstance(self.step, CapturedStep) else self.loss_and_scores
         for batch in batches:
-            self.add_evaluated(evaluated(batch), batch.labels)
+            self.add_evaluated(self.loss_and_scores(batch), batch.labels)
 
     test_step = validation_step  # under protocol heldout
 

@@ -21,7 +21,6 @@ from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch
 from capsexp.errors import InputError, first_line
 from capsexp.nn.precision import full_precision
-from capsexp.run.memory import is_out_of_memory
 
 log = logging.getLogger("capsexp")
 
@@ -53,17 +52,12 @@ class EagerStep:
 
     def __call__(self, batch: Batch) -> StepOutput:
         """Loss and scores before the update, without gradient."""
-        output = self.gradients(batch)
-        self.optimizer.step()
-        return output
-
-    def gradients(self, batch: Batch) -> StepOutput:
-        """Loss and scores, without gradient; the parameters have theirs."""
         torch.clear_autocast_cache()  # in one autocast region, weights would stay what their first bfloat16 copies were
         self.optimizer.zero_grad()
         loss, scores = self.forward(batch)
         with full_precision(loss):  # under autocast, products in float32 regions would have bfloat16 gradients
             self.backward(loss if batch.weight == 1 else loss * batch.weight)
+        self.optimizer.step()
         return StepOutput(loss.detach(), scores.detach())
 
     def state(self) -> list[Tensor]:
@@ -77,8 +71,8 @@ class CapturedStep:
     """The same step, captured once and replayed; it reads the learning rates from the device, where they may change.
 
     Batches of another shape than the first, such as the last of an epoch, take the eager step. So do all, where the
-    capture fails, its first replay changes the parameters in another way than the eager step, or the device's memory
-    doesn't suffice for an eager step or an evaluation beside the capture's own: a line of the log `capsexp` says so.
+    capture fails, or its first replay changes the parameters in another way than the eager step: a line of the log
+    `capsexp` says so.
 
     Args:
         step: what is captured.
@@ -100,14 +94,10 @@ class CapturedStep:
         self.shapes = self.shapes or shapes
         self.steps += 1
         if self.failed or shapes != self.shapes or self.steps <= WARM_UP:
-            return self._eager(batch)
+            return self.step(batch)
         if self.replay is None:
             return self._first(batch)
         return self._replayed(batch)
-
-    def evaluated(self, batch: Batch) -> StepOutput:
-        """Loss and scores of a batch that isn't trained."""
-        return self._with_memory(lambda: self.step.forward(batch), lambda: None)
 
     def release(self, reason: str) -> None:
         """Gives the capture's memory back; from now on steps are eager."""
@@ -128,24 +118,6 @@ class CapturedStep:
         self.replay()
         return StepOutput(self.output.loss.clone(), self.output.scores.clone())
 
-    def _eager(self, batch: Batch) -> StepOutput:
-        if self.replay is None:
-            return self.step(batch)
-        output = self._with_memory(lambda: self.step.gradients(batch), _snapshot(self.step.buffers, batch))
-        self.step.optimizer.step()
-        return output
-
-    def _with_memory(self, compute: Callable[[], StepOutput], restore: Callable[[], None]) -> StepOutput:
-        """What is computed; where that runs out of memory, `restore` and then again without the capture's memory."""
-        try:
-            return compute()
-        except Exception as error:
-            if self.replay is None or not is_out_of_memory(error):
-                raise
-        self.release("out of memory")  # here, since the error holds the tensors of the step
-        restore()
-        return compute()
-
     def _first(self, batch: Batch) -> StepOutput:
         """The eager step of a batch, which the capture's first replay has to repeat."""
         state, reason = self.step.state(), ""
@@ -165,7 +137,7 @@ class CapturedStep:
             self.release(reason)
         for value, old in zip(state, before, strict=True):
             value.copy_(old)
-        eager = self._eager(batch)
+        eager = self.step(batch)
         if self.replay and (difference := _difference(replayed, eager, after, state, before)) > AGREEING:
             self.release(f"its first replay differs from the eager step by {difference:.1e}")
         return eager
@@ -181,21 +153,6 @@ class CapturedStep:
             for group, number in zip(groups, numbers, strict=True):  # for schedules, histories and checkpoints
                 group["lr"] = number
             torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
-
-
-def _snapshot(buffers: Sequence[Tensor], batch: Batch) -> Callable[[], None]:
-    """Sets the buffers and the random numbers back, which are all that a forward and a backward pass change."""
-    device, kept = batch.pixels.device, [value.clone() for value in buffers]
-    drawn = torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-    def restore() -> None:
-        for value, old in zip(buffers, kept, strict=True):
-            value.copy_(old)
-        torch.set_rng_state(drawn[0])
-        if drawn[1] is not None:
-            torch.cuda.set_rng_state(drawn[1], device)
-
-    return restore
 
 
 def _difference(
@@ -216,7 +173,7 @@ def _difference(
 
 
 def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as a CUDA graph, which has memory of its own, as much as the eager steps before it.
+    """The step as a CUDA graph, which has memory of its own, as much as the eager steps before it, which keep theirs.
 
     Raises torch.OutOfMemoryError where that can't be had, and in place of the error that the capture's end has after
     it.

@@ -196,11 +196,13 @@ def _reason(error: Exception, module: CapsuleModule, data: CapsuleData) -> str:
 
 def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
     """What needs less memory, by what a run did that hadn't enough."""
+    config = module.planned.config
+    graph = ", and so does trainer.cuda_graphs=false" * (module.device.type == "cuda" and config.trainer.cuda_graphs)
     if not module.training:
-        return "a smaller trainer.eval_batch_size needs less"
+        return f"a smaller trainer.eval_batch_size needs less{graph}"
     if not hasattr(data, "train"):  # it was when the images were moved to the device
         return "a smaller budget.train_images or data.size needs less"
-    return "a smaller optim.batch_size, data.size or budget.width needs less"
+    return f"a smaller optim.batch_size, data.size or budget.width needs less{graph}"
 
 
 class OwnSignals(Callback):

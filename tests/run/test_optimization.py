@@ -104,15 +104,7 @@ class Faulty(Capture):
 
     def __init__(self, step: EagerStep, fault: str) -> None:
         super().__init__(step)
-        self.fault, self.scores, self.backward = fault, list[ref[Tensor]](), step.backward
-        step.backward = self.exhausting if fault == "no memory later" else step.backward
-
-    def exhausting(self, loss: Tensor) -> None:
-        """Fails in the first eager step after the capture, whose forward pass has changed buffers and drawn dropout."""
-        if self.step.replay and not torch.is_tensor(self.step.step.optimizer.param_groups[0]["lr"]) and not self.scores:
-            self.scores.append(ref(self.step.output.scores))
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        self.backward(loss)
+        self.fault, self.scores = fault, list[ref[Tensor]]()
 
     def __call__(self, captured: Callable[[], None]) -> Callable[[], None]:
         step, replay = self.step, super().__call__(captured)
@@ -129,6 +121,7 @@ class Faulty(Capture):
 
         if self.fault == "no memory":
             captured()
+            self.scores.append(ref(step.output.scores))
             raise torch.OutOfMemoryError("CUDA out of memory")
         return act
 
@@ -138,7 +131,6 @@ class Faulty(Capture):
     [
         ("", ""),
         ("no memory", "OutOfMemoryError: CUDA out of memory"),
-        ("no memory later", "out of memory"),
         ("no update", "its first replay differs from the eager step by "),
         ("another input", "its first replay differs from the eager step by "),
         ("not a number", "its first replay differs from the eager step by inf"),
@@ -165,27 +157,7 @@ def test_a_captured_step_is_the_eager_step_and_with_a_fault_steps_stay_eager(
     assert capture.captures == 1
     assert caplog.messages == ([f"no CUDA graph ({capture.step.failed}): steps are eager, and slower"] if fault else [])
     assert all(scores() is None for scores in capture.scores)  # the capture's memory is free
-    assert len(capture.scores) == (fault == "no memory later")
-
-
-def test_an_evaluation_without_memory_is_repeated_without_the_graph() -> None:
-    network = Stub().eval()
-    step, drawn = Capture(step_of(network)).step, batches(3, 3, 3, 3)
-    for batch in drawn:
-        step(batch)
-    forward = step.step.forward
-
-    def exhausting(batch: Batch) -> StepOutput:
-        if step.replay:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return forward(batch)
-
-    step.step.forward = exhausting
-    assert torch.equal(step.evaluated(drawn[0]).loss, forward(drawn[0]).loss)
-    assert step.failed == "out of memory"
-    step.step.forward = raising(torch.OutOfMemoryError("CUDA out of memory"))
-    with pytest.raises(torch.OutOfMemoryError):  # there is no graph any more that has it
-        step.evaluated(drawn[0])
+    assert len(capture.scores) == (fault == "no memory")
 
 
 def test_a_step_that_changes_nothing_agrees_with_itself() -> None:
