@@ -5,15 +5,7 @@ import sys
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback, Checkpoint
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 
 from capsexp.cli import print_line
 from capsexp.data.loader import Batch, BatchGroups
@@ -49,23 +41,17 @@ class EpochBar(EpochLines):
     """
 
     def __init__(self) -> None:
-        self.progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stdout),
-            transient=True,
-        )
+        self.progress = Progress(console=Console(file=sys.stdout), transient=True)
         self.task: TaskID
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Starts the bar, of a resumed run after its last epoch."""
         super().on_train_start(trainer, module)
         assert isinstance(module, CapsuleModule)
-        total, completed = module.planned.epochs * self.batches, trainer.current_epoch * self.batches
-        self.task = self.progress.add_task(_description(module), total=total, completed=completed)
+        epochs, done = module.planned.epochs, trainer.current_epoch
+        self.task = self.progress.add_task(
+            f"{epochs} epochs", total=epochs * self.batches, completed=done * self.batches
+        )
         self.progress.start()
 
     def on_train_batch_end(
@@ -73,11 +59,6 @@ class EpochBar(EpochLines):
     ) -> None:
         """Advances the bar; reads nothing from the device."""
         self.progress.advance(self.task, len(batch))
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        super().on_train_epoch_end(trainer, module)
-        assert isinstance(module, CapsuleModule)
-        self.progress.update(self.task, description=_description(module))
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.progress.stop()
@@ -103,9 +84,3 @@ def epoch_line(module: CapsuleModule) -> str:
         f"{module.planned.eval_split} {accuracies[-1]:.2f} % (max {best:.2f} in epoch {accuracies.index(best) + 1})  "
         f"{seconds:.1f} s" + (f"  {duration(left)} left" if left else "")
     )
-
-
-def _description(module: CapsuleModule) -> str:
-    accuracies, epochs = module.accuracies, module.planned.epochs
-    accuracy = f", last {accuracies[-1]:.2f} %, best {max(accuracies):.2f} %" if accuracies else ""
-    return f"epoch {min(len(accuracies) + 1, epochs)}/{epochs}{accuracy}"
