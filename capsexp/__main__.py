@@ -30,6 +30,7 @@ from capsexp.config import compose
 from capsexp.config.checks import unknown_name
 from capsexp.errors import DONE, CapsexpError, InputError
 from capsexp.reproduce import sweep
+from capsexp.run.task import task
 
 #: Each command but training, and the module that runs it; conf/hydra/help/capsexp.yaml describes them.
 COMMANDS = {
@@ -94,7 +95,7 @@ def _run(words: list[str]) -> int:
             return sweep.sweep(app, config)
         if launcher_words(options):
             raise InputError("--jobs, --retry, --time-limit: only with -m")
-        returned = app.run(name, sweep.task, overrides).return_value
+        returned = app.run(name, task, overrides).return_value
         return returned.exit_code if isinstance(returned, CapsexpError) else DONE
 
 
@@ -108,7 +109,7 @@ def _show(words: list[str], options: argparse.Namespace) -> int:
     shown = io.StringIO() if options.help else sys.stdout  # whose lists Hydra would break inside words
     ending = suppress(SystemExit) if options.help else nullcontext()
     with env_override({"HYDRA_FULL_ERROR": "1"}), redirect_stdout(shown), ending:  # errors are raised, not printed
-        hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")(sweep.task)()
+        hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")(task)()
     for line in shown.getvalue().splitlines() if isinstance(shown, io.StringIO) else ():
         print_line(line)
     return DONE

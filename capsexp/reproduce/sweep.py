@@ -13,55 +13,25 @@ from hydra import initialize_config_dir
 # A launcher needs the callbacks of a configuration, for which there is no public function.
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Glob
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from capsexp.cli import handle_signals, interrupt_all, print_error, print_line
-from capsexp.config import by_hydra, compose, searchpath
+from capsexp.cli import print_line
+from capsexp.config import compose, searchpath
 from capsexp.config.checks import check_dataclass
-from capsexp.config.schema import check, without_effect
-from capsexp.errors import DONE, FAILED, WRONG_INPUT, CapsexpError, InputError, duration, raise_interruption
+from capsexp.config.schema import without_effect
+from capsexp.errors import DONE, FAILED, WRONG_INPUT, CapsexpError, InputError, duration
+from capsexp.run.task import overrides_of, task
 from capsexp.study import studies
 
 if TYPE_CHECKING:
     from capsexp.reproduce.launcher import Options
     from capsexp.reproduce.planning import Planned
-    from capsexp.run.records import Record
 
 LOCAL = "capsexp.reproduce.launcher.Options"  # which Hydra composes, and never makes
 _FOLDER = "hydra.launcher.submitit_folder"  # of the files of submitit's jobs
-
-
-def task(composed: DictConfig) -> "Record | CapsexpError":
-    """The record of a run, in this process or in one of Hydra's launchers'.
-
-    An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back.
-    """
-    hydra_config = HydraConfig.get()
-    overrides = _typed(HydraConfig.instance().cfg)
-    handle_signals(interrupt_all)  # a launcher's process may ignore SIGTERM
-    try:
-        os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
-        searchpath.import_from(hydra_config.runtime.cwd)
-        config = check(by_hydra.to_containers(composed))
-        for line in without_effect(config, overrides):
-            print_line(line)
-        from capsexp.run import execute  # torch takes seconds to import: only for what is valid
-
-        return execute.run(config, overrides, beside=not OmegaConf.is_missing(hydra_config.job, "num"))
-    except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
-        raise SystemExit(FAILED) from error
-    except Exception as error:
-        raise_interruption(error)
-        return print_error(error, overrides)
-
-
-def _typed(config: Any) -> list[str]:
-    """The KEY=VALUE of a command line, without Hydra's own."""
-    return [str(word) for word in OmegaConf.to_container(config.hydra.overrides.task, resolve=False) or []]
 
 
 @contextmanager
@@ -111,7 +81,7 @@ def sweep(app: Any, config: DictConfig) -> int:
     """Trains every combination of the words and prints what they gave; the exit code."""
     from capsexp.reproduce import monitor, planning  # these aren't needed by a run alone
 
-    commands = studies.expand(tuple(map(_swept, _typed(config))))
+    commands = studies.expand(tuple(map(_swept, overrides_of(config))))
     planned = planning.plan_runs(commands)
     lines = chain(*(without_effect(job.planned.config, job.overrides) for job in planned.jobs))
     for line in dict.fromkeys(lines):
