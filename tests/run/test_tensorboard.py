@@ -3,18 +3,16 @@
 import errno
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import Trained, composed_config, copy_of, raising, refused, train
-from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+from support import Trained, composed_config, raising, refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.context import RequestContext
-from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from capsexp.data import source
@@ -92,38 +90,16 @@ def test_event_files_are_found_by_the_key(trained: Trained) -> None:
     assert event_folders(planned.folder.parent, "0" * 16) == []
 
 
-def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> None:
-    """Through the code behind TensorBoard's page."""
-    copy_of(trained, tmp_path)
-    other = train(tmp_path, *OPTIONS, "routing.iterations=3", "attention=none").record
-    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "logs"))
-    multiplexer.Reload()
-    provider, page = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path)), RequestContext()
-    context = backend_context.Context(SimpleNamespace(data_provider=provider))
-    experiment = context.experiment_from_metadata(page, "", True, context.hparams_metadata(page, ""), None)
-    # What differs comes first, which is what the page shows unasked, as five metrics.
-    infos = {info.name: info for info in experiment.hparam_infos}
-    assert [*infos][:2] == [name for name in infos if infos[name].differs] == ["attention", "routing.iterations"]
-    assert "data" in infos
-    assert not any(name.startswith(("budget", "trainer")) for name in infos)
-    assert {value.string_value for value in infos["routing.iterations"].domain_discrete.values} == {"2", "3"}
-    metrics = [metric.name for metric in experiment.metric_infos]
-    shown = ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
-    assert [metric.tag for metric in metrics][:5] == shown
-    request = api_pb2.ListSessionGroupsRequest(
-        allowed_statuses=list(api_pb2.Status.values()),
-        slice_size=100,
-        col_params=[api_pb2.ColParams(metric=metric) for metric in metrics],
+def test_hparams_are_what_was_typed_and_the_session_ends(events: EventAccumulator) -> None:
+    started, ended = (
+        HParamsPluginData.FromString(events.SummaryMetadata(f"_hparams_/session_{place}_info").plugin_data.content)
+        for place in ("start", "end")
     )
-    rows = {row.name: row for row in list_session_groups.Handler(page, context, "", request).run().session_groups}
-    assert len(rows) == 2
-    small = "mnist_sample width=0.04 3 epochs 256 train images"
-    for name, record in (("cbam r2", trained.record), ("r3", other)):
-        row = rows[f"{name} reconstruction s0 · capsnet {small} · {record.key[:6]}"]
-        assert row.hparams["routing.iterations"].string_value == str(record.config["routing"]["iterations"])
-        values = {value.name.tag: value.value for value in row.metric_values}
-        assert values["maximum/accuracy"] == pytest.approx(record.max_accuracy)
-        assert row.sessions[0].status == api_pb2.STATUS_SUCCESS
+    typed = {name: value.string_value for name, value in started.session_start_info.hparams.items()}
+    assert typed.keys() == {"data", "attention", "reconstruction.enabled", "routing.iterations"}  # without the budget
+    assert (typed["attention"], typed["routing.iterations"]) == ("cbam", "2")
+    assert started.session_start_info.group_name.startswith("cbam r2 reconstruction s0 · capsnet mnist_sample ")
+    assert ended.session_end_info.status == api_pb2.STATUS_SUCCESS
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
