@@ -14,7 +14,7 @@ import capsexp
 from capsexp import models
 from capsexp.nn import Prediction, Routing
 from capsexp.routing import fast
-from capsexp.routing.fast import convolution, loops, selfcheck
+from capsexp.routing.fast import loops, selfcheck
 from capsexp.run.build import count_parameters
 from capsexp.run.restore import restore
 
@@ -152,9 +152,7 @@ def test_images_need_not_be_square(name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_a_network_that_is_traced_has_no_fast_paths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled, exported, traced and transformed by torch.func; before and after, the paths are used."""
     monkeypatch.setattr(loops, "MIN_VOTES", 0)
-    monkeypatch.setattr(convolution, "MIN_GAIN", 0)
     monkeypatch.setattr(selfcheck, "_failures", {})
-    convolution._transform.cache_clear()
     network, images = small(name)
     expected = network(images).scores
     fast.enable(network)

@@ -8,9 +8,8 @@
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | everywhere; on a GPU without `activations`      |
 | last two | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
-The loops need a compiler, `cc`, and a batch with many votes. On a CPU, large convolutions of float32 are products of
-discrete Fourier transforms, see `convolution`; convolutions, linear layers and votes of bfloat16 are computed in
-float32 where that takes less time, see `bfloat16`.
+The loops need a compiler, `cc`, and a batch with many votes. On a CPU, convolutions, linear layers and votes of
+bfloat16 are computed in float32 where that takes less time, see `bfloat16`.
 
 Layers with attention on their votes, and routings of other classes, run as they are. A fast path is checked before
 it is used, see `selfcheck`.
@@ -18,8 +17,7 @@ it is used, see `selfcheck`.
 
 from torch import nn
 
-from capsexp.routing.fast.bfloat16 import FastLinear, FastMatrices
-from capsexp.routing.fast.convolution import FastConv2d
+from capsexp.routing.fast.bfloat16 import FastConv2d, FastLinear, FastMatrices, InFloat32
 from capsexp.routing.fast.dynamic import FastDynamicRouting
 from capsexp.routing.fast.em import FastEMRouting
 from capsexp.routing.fast.inverted import FastInvertedRouting
@@ -57,6 +55,5 @@ def disable(network: nn.Module) -> None:
 
 def paths(network: nn.Module) -> str:
     """How the network computed its last batches in training mode: C loops, cc 12.2.0; or reference."""
-    kinds = FastLayer | FastConv2d | FastLinear | FastMatrices
-    names = {path for module in network.modules() if isinstance(module, kinds) for path in module.path.split("; ")}
+    names = {module.path for module in network.modules() if isinstance(module, FastLayer | InFloat32)}
     return "; ".join(sorted(names - {""})) or "reference"

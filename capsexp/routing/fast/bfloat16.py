@@ -48,7 +48,7 @@ def is_slow(factor: Tensor) -> bool:
     return slow and not is_faster_in_bfloat16(factor.device)
 
 
-def computed(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
+def in_float32_if_faster(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
     """The product of these factors; in float32 where bfloat16 takes more time, gradients likewise."""
     assert factors[0] is not None
     if not is_slow(factors[0]):
@@ -57,25 +57,40 @@ def computed(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
         return product(*(None if factor is None else factor.bfloat16().float() for factor in factors)).bfloat16()
 
 
-class FastLinear(nn.Linear):
-    """nn.Linear, in float32 where bfloat16 takes more time; `path` is as in FastConv2d."""
+class InFloat32(nn.Module):
+    """Base of layers that compute in float32 where bfloat16 takes more time.
+
+    `path` says whether the last batch in training mode was computed so.
+    """
 
     path: str = ""
+
+    def computed(self, product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
+        """The product of an input and parameters."""
+        assert factors[0] is not None
+        if self.training:
+            self.path = PATH if is_slow(factors[0]) else ""
+        return in_float32_if_faster(product, *factors)
+
+
+class FastConv2d(InFloat32, nn.Conv2d):
+    """nn.Conv2d with its fast path."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self.computed(super()._conv_forward, input, weight, bias)
+
+
+class FastLinear(InFloat32, nn.Linear):
+    """nn.Linear with its fast path."""
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]."""
-        if self.training:
-            self.path = PATH if is_slow(input) else ""
-        return computed(functional.linear, input, self.weight, self.bias)
+        return self.computed(functional.linear, input, self.weight, self.bias)
 
 
-class FastMatrices(TransformationMatrices):
-    """TransformationMatrices, in float32 where bfloat16 takes more time; `path` is as in FastConv2d."""
-
-    path: str = ""
+class FastMatrices(InFloat32, TransformationMatrices):
+    """TransformationMatrices with their fast path."""
 
     def product(self, poses: Tensor, weight: Tensor) -> Tensor:
         """See `TransformationMatrices`."""
-        if self.training:
-            self.path = PATH if is_slow(poses) else ""
-        return computed(super().product, poses, weight)
+        return self.computed(super().product, poses, weight)

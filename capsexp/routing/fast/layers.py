@@ -14,7 +14,7 @@ from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, outp
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing.fast import selfcheck
-from capsexp.routing.fast.bfloat16 import computed
+from capsexp.routing.fast.bfloat16 import in_float32_if_faster
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype, is_plain
 
 #: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
@@ -97,7 +97,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
         if positions > 1:
             weight = weight.repeat(positions, 1, 1, 1)
         present = None if activations is None else activations[:, None, None]
-        total = partial(computed, self.vote_sum, poses, self.matrices.weight)
+        total = partial(in_float32_if_faster, self.vote_sum, poses, self.matrices.weight)
         return VoteInputs(poses[:, None, None], present, weight, 1, 1, total, ())
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class FastConvCapsules(FastLayer, ConvCapsules):
         """Poses [B, H, W, I, C], activations [B, H, W, I]."""
         poses, activations = self.padded(children)
         window, weight = (self.kernel, self.stride), self.matrices.weight
-        total = partial(computed, self.vote_sum, poses, weight)
+        total = partial(in_float32_if_faster, self.vote_sum, poses, weight)
         return VoteInputs(poses, activations, weight, *window, total, output_size(poses.shape[1:3], *window))
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
