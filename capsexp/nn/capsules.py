@@ -18,7 +18,7 @@ class CapsuleLayer(nn.Module):
         children, parents, child_pose, parent_pose: I, J, C and D; children of one parent, or parts of as many.
         routing: from votes to parents.
         attention: applied to the votes, before routing.
-        structure, scale: of the transformation matrices. A scale of None is the routing's own.
+        structure, scale: see `TransformationMatrices`; a scale of None is the routing's own, where it has one.
 
     Raises ValueError for a routing that is made for other sizes, and for attention where it gives no poses.
     """
@@ -56,7 +56,8 @@ class CapsuleLayer(nn.Module):
     def votes(self, children: Capsules) -> Capsules:
         """The votes of these children, [..., I, J, D] after the attention, and the children's activations."""
         poses, activations = self.flattened(children)
-        return Capsules(self.attention(self.matrices(poses)), activations)
+        positions = poses.unflatten(-2, (-1, len(self.matrices.weight)))  # that share the matrices
+        return Capsules(self.attention(self.matrices(positions)).flatten(-4, -3), activations)
 
     def forward(self, children: Capsules) -> Capsules:
         """Poses [..., I, C], activations [..., I] or None -> those of the parents, after all iterations.
@@ -71,14 +72,9 @@ class CapsuleLayer(nn.Module):
 class LinearCapsules(CapsuleLayer):
     """Every child, at any position, votes for every parent.
 
-    Args:
+    Args, besides those of `CapsuleLayer`:
         children: I; of shared matrices, the number of children at one position.
-        parents: J.
-        child_pose, parent_pose: C and D.
-        routing: from votes to parents.
-        attention: applied to the votes, before routing.
-        structure, scale: of the transformation matrices. The papers on dynamic routing don't give the scale; 0.1 is
-            that of Sabour et al.'s release. None: the routing's own.
+        scale: the papers on dynamic routing don't give it; 0.1 is that of Sabour et al.'s release.
         types_first: the children of a grid are numbered type, row, column, as the channels of a feature map are; else
             row, column, type.
         shared: the matrices are the same at every position; children without a grid are numbered position by position.
@@ -100,14 +96,7 @@ class LinearCapsules(CapsuleLayer):
         if types_first and shared:
             raise ValueError("types_first=True: not with shared=True, whose children are ordered by position")
         super().__init__(children, parents, child_pose, parent_pose, routing, attention, structure, scale)
-        self.own_matrices, self.types_first, self.shared = children, types_first, shared
-
-    def votes(self, children: Capsules) -> Capsules:
-        """Poses [B, I, C] or [B, H, W, I, C] -> votes [B, all children, J, D], activations [B, all children]."""
-        poses, activations = self.flattened(children)
-        positions = poses.shape[1] // self.own_matrices  # with the same matrices
-        grouped = poses.reshape(poses.shape[0], positions, self.own_matrices, poses.shape[-1])
-        return Capsules(self.attention(self.matrices(grouped)).flatten(1, 2), activations)
+        self.types_first, self.shared = types_first, shared
 
     def flattened(self, children: Capsules) -> Capsules:
         """[B, I, C] as they are, [B, H, W, I, C] -> [B, all children, C], in their order; activations likewise.
@@ -115,12 +104,12 @@ class LinearCapsules(CapsuleLayer):
         Raises ValueError for other than I children, or of shared matrices than I at each position.
         """
         shape = _checked(children).poses.shape[1:-1]
-        count, text = math.prod(shape), "×".join(map(str, shape))
+        count, matrices, text = math.prod(shape), len(self.matrices.weight), "×".join(map(str, shape))
         routed = self.routing.made_for.get("children", count)
         if routed != count:
             raise ValueError(f"routes {routed} children, not {text}: another size of images")
-        if (shape[-1] % self.own_matrices if self.shared else count - self.own_matrices) != 0:
-            has = f"has matrices for {self.own_matrices} children, not for {text}"
+        if (shape[-1] % matrices if self.shared else count - matrices) != 0:
+            has = f"has matrices for {matrices} children, not for {text}"
             raise ValueError(f"{has}: another size of images, or shared=True is missing")
         if len(shape) == 1:
             return children
@@ -135,13 +124,9 @@ class ConvCapsules(CapsuleLayer):
     The matrices belong to pairs of kernel position and type, K · I children in all, and are shared over positions
     (tsai, section 2).
 
-    Args:
+    Args, besides those of `CapsuleLayer`:
         children, parents: I and J, at one position.
-        child_pose, parent_pose: C and D.
-        kernel, stride: of the positions.
-        routing: from votes to parents, at every position separately.
-        attention: applied to the votes, before routing.
-        structure, scale: of the transformation matrices. A scale of None is the routing's own.
+        kernel, stride: of the positions, at each of which the children are routed separately.
         padding: rows and columns of children on each side whose poses and activations are zeros.
 
     Raises ValueError for a negative padding.

@@ -92,9 +92,8 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
     def vote_inputs(self, children: Capsules) -> VoteInputs:
         """Matrices that are shared over positions are repeated for each of them."""
         poses, activations = self.flattened(children)
-        positions = poses.shape[1] // self.own_matrices
         weight: Tensor = self.matrices.weight
-        if positions > 1:
+        if (positions := poses.shape[1] // len(weight)) > 1:
             weight = weight.repeat(positions, 1, 1, 1)
         present = None if activations is None else activations[:, None, None]
         total = partial(in_float32_if_faster, self.vote_sum, poses, self.matrices.weight)
@@ -102,7 +101,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """Poses [B, all children, C] and the matrices -> Σ_i v_ij, [B, J, D]."""
-        grouped = poses.reshape(poses.shape[0], poses.shape[1] // self.own_matrices, self.own_matrices, poses.shape[-1])
+        grouped = poses.unflatten(1, (-1, len(weight)))
         if not self.matrices.matrix:
             return torch.einsum("...ic,ijdc->...jd", grouped, weight).sum(dim=1)
         squares = grouped.reshape(*grouped.shape[:-1], *weight.shape[2:])
