@@ -3,15 +3,15 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from support import ROOT, composed_config
+from support import composed_config
 from torch import Tensor
 
 from capsexp.routing.fast import em, inverted, loops
@@ -88,9 +88,8 @@ def program(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("compiler", "why"),
     [
-        ("no-such-compiler", "no C compiler no-such-compiler"),
+        ("no-such-compiler", "No such file or directory: 'no-such-compiler'"),
         ('gcc "', "No closing quotation"),
-        (" ", "no C compiler"),
         ("echo an error >&2; exit 1", "an error"),
         ("sleep 30", "timed out after 0.3 seconds"),
         ("shift $(($# - 1)); echo no library > $1", "invalid ELF header|file too short"),
@@ -123,50 +122,18 @@ def test_loops_are_compiled_at_first_use_once_for_all_processes(
     children, weight, _, window = made("vector")
     assert Loops.of(children, weight, *window)
     kept = {path: path.stat().st_mtime_ns for path in compiling.iterdir()}
-    assert {path.suffix for path in kept} == {".so", ".sha256"}
+    assert [path.suffix for path in kept] == [".so"]
+    assert compiling.stat().st_mode & 0o777 == 0o700
     loops._library.cache_clear()
     assert Loops.of(children, weight, *window)
     assert {path: path.stat().st_mtime_ns for path in compiling.iterdir()} == kept  # nothing more was compiled
 
 
-@pytest.mark.parametrize("fault", ["one bit", "empty", "no digest", "a link", "a FIFO", "writable by others"])
-def test_a_library_that_may_not_be_the_compilers_is_compiled_anew_over_it(fault: str, compiling: Path) -> None:
-    compiling.parent.chmod(0o755)
-    old = os.umask(0)
-    try:
-        children, weight, _, window = made("vector")
-        assert Loops.of(children, weight, *window)
-        assert compiling.stat().st_mode & 0o777 == 0o700
-        (library,) = compiling.glob("*.so")
-        content = library.read_bytes()
-        if fault == "no digest":
-            library.with_suffix(".sha256").unlink()
-        elif fault == "writable by others":
-            library.chmod(0o666)
-        else:
-            library.rename(compiling.parent / "mapped")
-        if fault == "one bit":
-            library.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        elif fault == "empty":
-            library.touch()
-        elif fault == "a link":
-            library.symlink_to(compiling.parent / "mapped")
-        elif fault == "a FIFO":
-            os.mkfifo(library)
-        before = library.lstat()
-        loops._library.cache_clear()
-        assert Loops.of(children, weight, *window)
-    finally:
-        os.umask(old)
-    assert library.lstat().st_ino != before.st_ino
-    assert (library.read_bytes(), library.lstat().st_mode & 0o777) == (content, 0o600)
-
-
-def test_two_processes_compile_at_the_same_time(compiling: Path) -> None:
-    code = "import torch; from capsexp.routing.fast import loops; assert loops._library(torch.float32, 3, 4, 5, 6)"
-    several = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
-    assert [process.wait(60) for process in several] == [0, 0]
-    assert sorted(path.suffix for path in compiling.iterdir()) == [".sha256", ".so"]
+def test_two_may_compile_the_same_at_the_same_time(compiling: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        libraries = [pool.submit(loops._library.__wrapped__, torch.float32, 3, 4, 5, 6) for _ in range(2)]
+    assert all(library.result() for library in libraries)
+    assert [path.suffix for path in compiling.iterdir()] == [".so"]
 
 
 @pytest.mark.parametrize("problem", ["read-only", "another user's", "no temporary folder either"])
