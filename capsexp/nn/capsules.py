@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -56,7 +57,7 @@ class CapsuleLayer(nn.Module):
     def votes(self, children: Capsules) -> Capsules:
         """The votes of these children, [..., I, J, D] after the attention, and the children's activations."""
         poses, activations = self.flattened(children)
-        positions = poses.unflatten(-2, (-1, len(self.matrices.weight)))  # that share the matrices
+        positions = torch.unflatten(poses, -2, (-1, len(self.matrices.weight)))  # that share the matrices
         return Capsules(self.attention(self.matrices(positions)).flatten(-4, -3), activations)
 
     def forward(self, children: Capsules) -> Capsules:

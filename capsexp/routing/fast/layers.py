@@ -28,10 +28,11 @@ MAX_KEPT = 2**26
 class FastLayer(CapsuleLayer):
     """Its votes are `VoteInputs` where its routing takes them and no attention reads them.
 
-    `path` says how the last batch in training mode was routed.
+    `path` says how the last batch in training mode was routed. A copy that is `checking` the fast path uses it.
     """
 
     path: str = ""
+    checking: bool = False
     routing: FastRouting
 
     def vote_inputs(self, children: Capsules) -> VoteInputs:
@@ -101,7 +102,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """Poses [B, all children, C] and the matrices -> Σ_i v_ij, [B, J, D]."""
-        grouped = poses.unflatten(1, (-1, len(weight)))
+        grouped = torch.unflatten(poses, 1, (-1, len(weight)))
         if not self.matrices.matrix:
             return torch.einsum("...ic,ijdc->...jd", grouped, weight).sum(dim=1)
         squares = grouped.reshape(*grouped.shape[:-1], *weight.shape[2:])

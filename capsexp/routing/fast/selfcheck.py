@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from capsexp.routing.fast import loops
 from capsexp.routing.fast.loops import LANES
 from capsexp.routing.fast.votes import VoteInputs, in_autocast_dtype
 
+if TYPE_CHECKING:
+    from capsexp.routing.fast.layers import FastLayer
+
 log = logging.getLogger("capsexp")
 
 #: Max relative difference of parents and gradients, by the type of the products' factors.
@@ -34,13 +37,12 @@ ITERATIONS = 3
 
 _failures: dict[Hashable, str | None] = {}  # why there is no fast path, by shape
 _lock = threading.Lock()
-_here = threading.local()  # `checking`: no further check within one, in the same thread
 
 
-def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
+def agrees(layer: "FastLayer", votes: VoteInputs) -> bool:
     """Whether the layer's fast path gives the reference's numbers for such children; checked once a process."""
     device = votes.poses.device
-    if getattr(_here, "checking", False) or votes.poses.is_meta:
+    if layer.checking or votes.poses.is_meta:
         return True
     if not len(votes.poses):
         return False
@@ -55,8 +57,6 @@ def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
     options = {**vars(layer.routing), "iterations": min(ITERATIONS, layer.routing.iterations), "training": None}
     plain = tuple((name, value) for name, value in options.items() if isinstance(value, int | float | str))
     key = type(layer), type(layer.routing), plain, device, poses.dtype, factors, *shapes
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return _failures.get(key) is None  # as in the eager steps of this shape, which came before
     with _lock:
         if key not in _failures:
             if failure := _failure(layer, votes, images, factors):
@@ -67,17 +67,17 @@ def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
     return _failures[key] is None
 
 
-def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch.dtype) -> str | None:
+def _failure(layer: "FastLayer", votes: VoteInputs, images: int, factors: torch.dtype) -> str | None:
     """Why the fast path can't be used, in words, or None. Raises RunError where the device can't go on.
 
     Args:
         images: that are routed.
         factors: the type of the products' factors.
     """
-    _here.checking = True
     try:
         with torch.inference_mode(False), torch.enable_grad():
             quick = copy.deepcopy(layer, _drawn(layer))
+            quick.checking = True
             for module in quick.modules():  # a user's hooks see no random children
                 for kind in ("forward", "forward_pre", "backward", "backward_pre"):
                     getattr(module, f"_{kind}_hooks").clear()
@@ -95,8 +95,6 @@ def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch
         if "illegal memory access" in str(error) or "device-side assert" in str(error):
             raise RunError(f"{first_line(error)}: no more can run on this device; trainer.routing=reference") from error
         return f"{type(error).__name__}: {first_line(error)}"
-    finally:
-        _here.checking = False
 
 
 def _drawn(layer: CapsuleLayer) -> dict[int, Any]:

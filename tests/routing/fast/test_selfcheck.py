@@ -16,7 +16,6 @@ from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import dynamic, em, inverted, loops, selfcheck
-from capsexp.routing.fast.votes import VoteInputs
 
 ROUTINGS: dict[str, Callable[[], Routing]] = {
     "inverted": lambda: InvertedRouting(parents=5, pose=4),
@@ -106,25 +105,6 @@ def test_two_threads_check_a_shape_once(monkeypatch: pytest.MonkeyPatch) -> None
     for thread in threads:
         thread.join()
     assert len(checks) == 1
-
-
-def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Poses:
-        """Stands for children on a GPU."""
-
-        device, is_cuda, is_meta, dtype, shape = torch.device("cuda"), True, False, torch.float32, (2, 5, 5, 3, 4)
-
-        def __len__(self) -> int:
-            return 2
-
-    layer = layer_of("em")
-    votes = VoteInputs(Poses(), None, layer.matrices.weight, 3, 2, lambda: torch.zeros(()), (2, 2))  # type: ignore[arg-type]
-    for failure in ("it raised", None):
-        selfcheck._failures.clear()
-        monkeypatch.setattr(selfcheck, "_failure", lambda *_, found=failure: found)
-        for capturing in (False, True):
-            monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda now=capturing: now)
-            assert selfcheck.agrees(layer, votes) is (failure is None)
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
