@@ -3,14 +3,16 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
+from math import prod
 from typing import Any
 
 import pytest
 import torch
 from support import ROOT, raising
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode  # the documented way to observe all operators' results
 
 from capsexp.nn import CapsuleLayer, Capsules, ConvCapsules, Hierarchy, LinearCapsules, make_routing
@@ -24,17 +26,19 @@ pytestmark = [
 
 Result = list[Tensor]
 
-# batch, side, children, C, kernel (0: linear), stride, parents, D, structure
-SHAPES = {
-    "linear, more images than a vector": (19, 3, 8, 8, 0, 1, 10, 16, "vector"),
-    "linear, ones": (1, 1, 1, 1, 0, 1, 1, 1, "vector"),
-    "linear, longer poses of children": (3, 1, 7, 6, 0, 1, 5, 3, "vector"),
-    "linear, a pose longer than a vector": (2, 1, 5, 4, 0, 1, 3, 20, "vector"),
-    "linear, matrix": (2, 2, 3, 16, 0, 1, 10, 16, "matrix"),
-    "vector": (3, 5, 2, 3, 2, 1, 4, 7, "vector"),
-    "matrix, an edge that no kernel sees": (2, 6, 3, 4, 3, 2, 5, 4, "matrix"),
-    "one parent": (2, 4, 3, 4, 3, 1, 1, 4, "matrix"),
-    "a kernel of one, stride 2": (1, 5, 2, 3, 1, 2, 3, 7, "vector"),
+Shape = tuple[int, tuple[int, int], int, int, int, int, int, int, str]
+
+# batch, sides, children, C, kernel (0: linear), stride, parents, D, structure
+SHAPES: dict[str, Shape] = {
+    "linear, more images than a vector": (19, (3, 3), 8, 8, 0, 1, 10, 16, "vector"),
+    "linear, ones": (1, (1, 1), 1, 1, 0, 1, 1, 1, "vector"),
+    "linear, longer poses of children": (3, (1, 1), 7, 6, 0, 1, 5, 3, "vector"),
+    "linear, a pose longer than a vector": (2, (1, 1), 5, 4, 0, 1, 3, 20, "vector"),
+    "linear, matrix": (2, (2, 2), 3, 16, 0, 1, 10, 16, "matrix"),
+    "vector": (3, (5, 4), 2, 3, 2, 1, 4, 7, "vector"),
+    "matrix, an edge that no kernel sees": (2, (6, 6), 3, 4, 3, 2, 5, 4, "matrix"),
+    "one parent": (2, (4, 4), 3, 4, 3, 1, 1, 4, "matrix"),
+    "a kernel of one, stride 2": (1, (5, 5), 2, 3, 1, 2, 3, 7, "vector"),
 }
 FIRST, CONVOLUTIONAL = "linear, more images than a vector", "matrix, an edge that no kernel sees"
 
@@ -60,26 +64,30 @@ CASES = [
 
 
 def layer_of(
-    name: str, procedure: str, kind: torch.dtype = torch.float64, **options: Any
+    shape: Shape, procedure: str, kind: torch.dtype = torch.float64, **options: Any
 ) -> tuple[CapsuleLayer, Capsules]:
-    """A layer of SHAPES and its children, who have activations."""
-    batch, side, types, child, kernel, stride, count, pose, structure = SHAPES[name]
-    sizes = types * (kernel or side) ** 2, count, child, pose
+    """A layer with random parameters and its children, who have activations, one of them 0."""
+    batch, sides, types, child, kernel, stride, count, pose, structure = shape
+    sizes = types * (kernel**2 or prod(sides)), count, child, pose
     routing = make_routing(partial(PROCEDURES[procedure], **options), *sizes)
+    for parameter in routing.parameters():
+        nn.init.normal_(parameter)
     layer: CapsuleLayer
     if kernel:
         layer = ConvCapsules(types, *sizes[1:], kernel, stride, routing, structure=structure, scale=0.5)
     else:
         layer = LinearCapsules(*sizes, routing, structure=structure, scale=0.5)
-    shape = batch, side, side, types
-    poses, present = torch.randn(*shape, child, dtype=kind), torch.rand(shape, dtype=kind)
+    present = torch.rand(batch, *sides, types, dtype=kind)
+    poses, present[0, 0, 0, 0] = torch.randn(*present.shape, child, dtype=kind), 0
     return layer.to(kind), Capsules(poses.requires_grad_(), present.requires_grad_())
 
 
 def results(layer: CapsuleLayer, children: Capsules, way: str = "loops") -> Result:
-    """The parents, and the gradients by all that they depend on: by loops, by products, or by the reference."""
-    (fast.enable if way == "loops" else fast.disable)(layer)
-    if way == "products":  # which serve linear layers of vectors on a GPU
+    """The parents, and the gradients by all that they depend on: by loops, kernels, products, or by the reference."""
+    (fast.enable if way in ("loops", "kernels") else fast.disable)(layer)
+    if way == "kernels":
+        parents = [part for part in layer.routing(layer.vote_inputs(children)) if part is not None]
+    elif way == "products":  # which serve linear layers of vectors on a GPU
         routing = layer.routing
         options = routing.iterations, routing.squash_constant, routing.accumulate, routing.detach
         parents = [products.routed(layer.flattened(children).poses, layer.matrices.weight, *options)]
@@ -99,31 +107,18 @@ def distance(ours: Result, theirs: Result) -> float:
     return max(((a - b).norm() / b.norm().clamp(min=1e-9)).item() for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize(("name", "procedure", "iterations"), CASES)
-def test_value_and_gradients(name: str, procedure: str, iterations: int) -> None:
-    layer, children = layer_of(name, procedure, iterations=iterations)
+def assert_equal(shape: Shape, procedure: str, ways: Sequence[str], **options: Any) -> None:
+    """In float64, in value and gradient."""
+    layer, children = layer_of(shape, procedure, **options)
     expected = results(layer, children, "reference")
-    vectors = name.startswith("linear") and SHAPES[name][-1] == "vector"
-    for way in ("loops", "products") if vectors and "dynamic" in procedure else ("loops",):
+    for way in ways:
         for ours, theirs in zip(results(layer, children, way), expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("way", ["loops", "products"])
-def test_gradients_at_zero_are_finite(way: str) -> None:
-    layer, (poses, present) = layer_of(FIRST, "dynamic")
-    at_zero = results(layer, Capsules(torch.zeros_like(poses, requires_grad=True), present), way)
-    assert all(part.isfinite().all() for part in at_zero)
-
-
-@pytest.mark.parametrize(
-    ("name", "procedure", "way"),
-    [*product([FIRST, CONVOLUTIONAL], ["dynamic", "em, mean", "inverted"], ["loops"]), (FIRST, "dynamic", "products")],
-)
-def test_float32_which_repeats_and_bfloat16_as_close_to_it_as_the_reference(
-    name: str, procedure: str, way: str
-) -> None:
-    layer, children = layer_of(name, procedure, torch.float32, iterations=2)
+def assert_rounded(shape: Shape, procedure: str, way: str) -> None:
+    """In float32 equal and repeated; with products of bfloat16 as close to that as the reference."""
+    layer, children = layer_of(shape, procedure, torch.float32, iterations=2)
     exact = results(layer, children, "reference")
     first, second = (results(layer, children, way) for _ in range(2))
     assert all(map(torch.equal, first, second))
@@ -134,10 +129,32 @@ def test_float32_which_repeats_and_bfloat16_as_close_to_it_as_the_reference(
     assert 0 < distance(ours[:1], exact[:1]) < (1.2 if way == "loops" else 2) * distance(theirs[:1], exact[:1])
 
 
+@pytest.mark.parametrize(("name", "procedure", "iterations"), CASES)
+def test_value_and_gradients(name: str, procedure: str, iterations: int) -> None:
+    vectors = name.startswith("linear") and SHAPES[name][-1] == "vector"
+    ways = ("loops", "products") if vectors and "dynamic" in procedure else ("loops",)
+    assert_equal(SHAPES[name], procedure, ways, iterations=iterations)
+
+
+@pytest.mark.parametrize("way", ["loops", "products"])
+def test_gradients_at_zero_are_finite(way: str) -> None:
+    layer, (poses, present) = layer_of(SHAPES[FIRST], "dynamic")
+    at_zero = results(layer, Capsules(torch.zeros_like(poses, requires_grad=True), present), way)
+    assert all(part.isfinite().all() for part in at_zero)
+
+
+@pytest.mark.parametrize(
+    ("name", "procedure", "way"),
+    [*product([FIRST, CONVOLUTIONAL], ["dynamic", "em, mean", "inverted"], ["loops"]), (FIRST, "dynamic", "products")],
+)
+def test_float32_repeats_and_bfloat16_is_as_close_to_it_as_the_reference(name: str, procedure: str, way: str) -> None:
+    assert_rounded(SHAPES[name], procedure, way)
+
+
 @pytest.mark.usefixtures("three_threads")
 def test_images_do_not_depend_on_the_threads() -> None:
     """Gradients by matrices are sums over images, which each number of threads adds in an order of its own."""
-    layer, children = layer_of(FIRST, "dynamic", torch.float32)
+    layer, children = layer_of(SHAPES[FIRST], "dynamic", torch.float32)
     of_threads = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
@@ -163,7 +180,7 @@ class Largest(TorchDispatchMode):
     ("procedure", "way"), [("dynamic", "loops"), ("dynamic", "products"), ("em", "loops"), ("inverted", "loops")]
 )
 def test_no_tensor_has_the_size_of_the_votes(procedure: str, way: str) -> None:
-    layer, (poses, present) = layer_of(FIRST, procedure)
+    layer, (poses, present) = layer_of(SHAPES[FIRST], procedure)
     poses, present = (part.detach().repeat(8, *[1] * (part.ndim - 1)).requires_grad_() for part in (poses, present))
     observed = {}
     for each in ("reference", way):
