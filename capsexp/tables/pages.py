@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, compress
+from itertools import chain
 from statistics import median
 
 from capsexp.config import searchpath
@@ -187,31 +187,29 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
         return costs(results)
     seeds = {cell.n for line in block.lines if (cell := line.cells["accuracy"]).n}
     one_count, notes = len(seeds) == 1, list[str]()
-    labels = [at for at in range(len(study.columns)) if at == 0 or not _repeats(study, at)]
-    columns, alignment = [study.columns[at] for at in labels], "l" * len(labels)
-    rows = [[line.row.labels[at] for at in labels] for line in block.lines]
+    trained = [line for line in block.lines if any(_measured(line, name, False) for name in MAIN)] or block.lines
+    columns = [
+        (head, "l", [line.row.labels[at] for line in trained])
+        for at, head in enumerate(study.columns)
+        if at == 0 or not _repeats(study, at)
+    ]
     is_long = any(len(run.curve) >= LONG for run in block.runs)
     for name in [name for name in MAIN if name in study.measures or (is_long and name in EPOCHS)]:
         head = "test %" if block.is_heldout and name == "accuracy" else MAIN[name]
-        printed = {f"{head}, printed": [_printed(line, name) for line in block.lines]}
-        added = printed if any(name in row.printed for row in study.rows) else {}
-        added[f"{head}, here"] = [_measured(line, name, not one_count) for line in block.lines]
-        added["verdict"] = [line.cells[name].verdict or "" for line in block.lines]
+        if any(name in row.printed for row in study.rows):
+            columns.append((f"{head}, printed", "r", [_printed(line, name) for line in trained]))
+        columns.append((f"{head}, here", "r", [_measured(line, name, not one_count) for line in trained]))
+        columns.append(("verdict", "l", [line.cells[name].verdict or "" for line in trained]))
         if name == "accuracy":
-            last, best = ([_mean(line, name) for line in block.lines] for name in ("last", "accuracy"))
-            first = block is results.blocks[0] or not results.blocks[0].runs
-            added["last epoch %"] = last if first and last != best else [""] * len(last)
+            last, best = ([_mean(line, name) for line in trained] for name in ("last", "accuracy"))
+            if last != best and (block is results.blocks[0] or not results.blocks[0].runs):
+                columns.append(("last epoch %", "r", last))
             notes = ["In each row the last epoch is as good as the best."] * (last == best and any(last))
-        columns += added
-        alignment += "".join("l" if head == "verdict" else "r" for head in added)
-        rows = [[*row, *more] for row, more in zip(rows, zip(*added.values(), strict=True), strict=True)]
     notes.insert(0, f"{plural(seeds.pop(), 'seed')} a row." if one_count else "In brackets the number of seeds.")
-    trained = [any(_measured(line, name, False) for name in MAIN) for line in block.lines]
-    if any(trained) and not all(trained):
-        rows = [*compress(rows, trained)]
-        names = conjoined(line.row.name for line, has in zip(block.lines, trained, strict=True) if not has)
-        notes.append(f"Not trained here: {names}.")
-    return Table(_setting(block), columns, alignment, rows, notes).filled
+    if others := conjoined(line.row.name for line in block.lines if line not in trained):
+        notes.append(f"Not trained here: {others}.")
+    heads, alignment, texts_of = zip(*columns, strict=True)
+    return Table(_setting(block), [*heads], "".join(alignment), [*map(list, zip(*texts_of, strict=True))], notes).filled
 
 
 def is_of_costs(study: Study) -> bool:
