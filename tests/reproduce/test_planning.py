@@ -130,16 +130,6 @@ def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) ->
     assert f"{job.planned.path}: not a record" in job.outcome
 
 
-def test_one_run_a_gpu_or_on_the_cpu(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = planned_of([studies.load("ou_backprop")], ["trainer=cpu"], PAPER, [0]).jobs
-    assert planning.concurrency(jobs, None) == (1, 0)
-    assert planning.concurrency(jobs, 5) == (5, 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    jobs[0].planned = dataclasses.replace(jobs[0].planned, device=torch.device("cuda", 0))
-    assert planning.concurrency(jobs, None) == (3, 3)
-    assert planning.concurrency(jobs, 5) == (5, 3)
-
-
 def test_the_plan_tells_what_is_running_and_what_was_interrupted(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -226,12 +226,6 @@ def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
     assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
 
 
-@pytest.mark.parametrize(("epoch", "fits"), [(1, False), (2, True), (3, False), (4, True)])
-def test_the_tested_checkpoint_is_of_the_best_epoch_or_of_one_that_will_be_repeated(epoch: int, fits: bool) -> None:
-    history = [{"heldout_accuracy": accuracy} for accuracy in (50.0, 70.0, 60.0, 80.0)]
-    assert checkpoints._fits({"history": history[:epoch]}, {"history": history[:3]}) == fits
-
-
 def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple[str, ...]) -> None:
     config = composed_config(*tiny)
     shutil.copytree(trained.folder, plan(config).folder)

@@ -1,8 +1,6 @@
 """The loggers of a run hold the record's numbers, under TensorBoard's names."""
 
 import csv
-import dataclasses
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,17 +78,6 @@ def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
     assert display_name(planned) == f"{expected} · {keys.key_of(planned.identity)[:6]}"
     assert folder_of(planned).parent == planned.folder.parent / "tensorboard"
     assert " " not in folder_of(planned).name
-
-
-def test_loggers_are_no_part_of_a_run(logged: Trained) -> None:
-    plain = composed_config("model=capsnet", "data=mnist_sample")
-    several = composed_config("model=capsnet", "data=mnist_sample", "logger=[tensorboard,csv,wandb,mlflow]")
-    assert [*plain.logger] == ["tensorboard"]
-    assert [*several.logger] == ["tensorboard", "csv", "wandb", "mlflow"]
-    assert composed_config("logger=[]").logger == {}
-    assert plan(plain).identity == plan(several).identity
-    assert keys.stored_config(plain) == keys.stored_config(several)
-    assert "logger" not in json.dumps(dataclasses.asdict(logged.record))
 
 
 def test_a_resumed_run_logs_its_later_epochs_in_a_new_file(

@@ -17,7 +17,6 @@ from capsexp.data.loader import Batch, moved
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule, Metrics
 from capsexp.run.optimization import (
-    WARM_UP,
     CapturedStep,
     EagerStep,
     StepOutput,
@@ -26,7 +25,7 @@ from capsexp.run.optimization import (
     make_optimizer,
     make_schedule,
 )
-from capsexp.run.plan import Plan, plan
+from capsexp.run.plan import plan
 
 NETWORKS = [
     "model=capsnet data=mnist_sample reconstruction.enabled=true attention=cbam",
@@ -145,7 +144,11 @@ def test_a_captured_step_is_the_eager_step_and_with_a_fault_steps_stay_eager(
     outputs: list[list[StepOutput]] = []
     for step in (eager, capture.step):
         torch.manual_seed(0)
-        outputs.append([step(batch) for batch in batches(3, 3, 3, 3, 3, 2, 3, 3)])
+        outputs.append([])
+        for number, batch in enumerate(batches(3, 3, 3, 3, 3, 2, 3, 3)):
+            if number == 6:  # which needs no new capture
+                (eager if step is eager else capture.step.step).optimizer.param_groups[0]["lr"] = 2**-12
+            outputs[-1].append(step(batch))
     for expected, output in zip(*outputs, strict=True):  # later steps don't change earlier outputs
         assert torch.equal(expected.loss, output.loss)
         assert torch.equal(expected.scores, output.scores)
@@ -167,26 +170,6 @@ def test_a_step_that_changes_nothing_agrees_with_itself() -> None:
     for batch in batches(*[2] * 5):
         step(batch)
     assert step.replay
-
-
-@pytest.mark.parametrize("name", ["adam", "sgd"])
-def test_a_new_learning_rate_needs_no_new_capture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The update is fused, as on a GPU, and reads the rate from one tensor; rates are numbers of float32."""
-    capture, rates = Capture(step_of(Stub(), name=name)), list[Any]()
-    kernel = f"_fused_{name}_"
-    fused, (group,) = getattr(torch, kernel), capture.step.step.optimizer.param_groups
-    group["fused"] = True
-    monkeypatch.setattr(torch, kernel, lambda *tensors, **rest: rates.append(rest["lr"]) or fused(*tensors, **rest))
-    values = []
-    for number, batch in enumerate(batches(*[2] * 8)):
-        group["lr"] = 2**-10 / (1 + (number >= 6))
-        capture.step(batch)
-        assert group["lr"] == 2**-10 / (1 + (number >= 6))
-        values.append(float(rates[-1]))
-    assert values == [2**-10] * 6 + [2**-11] * 2
-    assert capture.captures == 1
-    assert [type(rate) for rate in rates] == [*[float] * WARM_UP, Tensor, float, *[Tensor] * 4]  # the first, proved
-    assert len({rate.data_ptr() for rate in rates if isinstance(rate, Tensor)}) == 1
 
 
 def test_in_a_region_of_autocast_weights_are_cast_again_in_each_step_and_backward_runs_outside() -> None:
@@ -379,13 +362,3 @@ def test_an_optimiser_of_torch_steps_as_torch_does(name: str) -> None:
             optimizer.step()
     assert torch.equal(ours, theirs)
     assert not torch.equal(ours, torch.ones(3))
-
-
-@pytest.mark.parametrize(
-    ("device", "precision", "expected"), [("cpu", "float32", True), ("cuda", "bf16", True), ("cuda", "float32", False)]
-)
-def test_where_convolutions_are_channels_last(device: str, precision: str, expected: bool) -> None:
-    config = composed_config("model=da_capsnet", "data=cifar10", "trainer=cpu")
-    planned = Plan(config, torch.device(device), precision, None, None)
-    weights = [one.weight for one in CapsuleModule(planned, build(config)).modules() if isinstance(one, nn.Conv2d)]
-    assert [weight.is_contiguous(memory_format=torch.channels_last) for weight in weights] == [expected] * 4

@@ -10,7 +10,6 @@ import pytest
 import torch
 from support import TINY, composed_config, folders, process, raising, refused
 
-from capsexp.config.compose import command
 from capsexp.data.svhn import SVHN
 from capsexp.routing.fast import bfloat16
 from capsexp.run import plan, provenance, train
@@ -112,15 +111,6 @@ def test_a_gpu_is_used_where_torch_has_kernels_for_it(
         assert line == f"runs on the CPU: {reason}"
         assert reason.endswith("set trainer=cpu")
     plan._has_kernels.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("typed", "precision"),
-    [([], "float32"), (["trainer.precision=auto"], "float32"), (["trainer.precision=bf16"], "bf16")],
-)
-def test_a_command_gives_the_same_key_on_every_machine(typed: list[str], precision: str) -> None:
-    found = command([*typed, "seed=1"], "float32")
-    assert sorted(found.split()[3:]) == ["seed=1", f"trainer.precision={precision}"]
 
 
 def test_the_commit_is_that_of_the_code_and_of_no_repository_around_it(

@@ -29,7 +29,8 @@ reconstruction.enabled=true protocol=heldout data=fashion_mnist"""
 #: Digits are not mirrored, nothing is normalised, nothing is reconstructed.
 IDLE = """seed=0 data.root=/elsewhere paths.logs=/elsewhere trainer.progress=none trainer.deterministic=true rerun=true
 trainer.accelerator=cpu optim.lr=1e-3 preprocess.flip=true data.mean=[0.5] reconstruction.weight=1
-+data.versions.mine={note:"x",files:{a:b}} callbacks=none optim.gradient_clip=null"""
++data.versions.mine={note:"x",files:{a:b}} callbacks=none optim.gradient_clip=null logger=[]
+logger=[tensorboard,csv,wandb,mlflow]"""
 
 
 @pytest.mark.parametrize("override", CHANGING.split())
