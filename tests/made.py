@@ -95,7 +95,7 @@ def study(*rows: Row, claims: Sequence[Claim] = (), **changed: Any) -> Study:
         measures=["accuracy", "first_epoch"],
         rows=list(rows) or [row("A", PLAIN, accuracy="99.80", first_epoch="7"), row("B", CBAM, accuracy="99.90")],
         paper=Setting("250 epochs of all images"),
-        laptop=Setting("2 epochs of all images", "2 epochs", SHORT),
+        laptop=Setting("2 epochs of all images", SHORT),
         deviations=["The batch size is not in the paper."],
         claims=list(claims),
     )

@@ -70,7 +70,7 @@ def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
         if added.shape[1] >= LONG and one.block:
             gains = (added - without.mean(axis=0)).T.tolist()
             panels.append(Panel(title_of(data), {"with attention minus without": dict(enumerate(gains, 1))}, of=_GAIN))
-            trained.append(f"{title_of(data)}: {one.block.setting.brief(data)}")
+            trained.append(f"{title_of(data)}: {lines[pair[0]].runs[0].trained.training}")
     if not panels:
         raise UndrawnError("no long training on attention")
     return drawing(title, panels, "; ".join(trained), [])

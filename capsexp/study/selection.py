@@ -103,7 +103,7 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
                 if now[a] == now[b] != [] and before[a] != before[b]:
                     raise InputError(f"{' '.join(portable(replacing))}: makes {a} and {b} the same")
             title = " ".join([f"--budget={name}"] * (name != PAPER) + portable(replacing))
-            setting_typed = replace(made.setting, title=title, short=title, data={})
+            setting_typed = replace(made.setting, title=title, data={})
             blocks = [Block(TYPED, setting_typed, made.runs)]
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's

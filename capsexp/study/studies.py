@@ -60,26 +60,13 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Training:
-    """What a setting has of its own for the rows of one data set."""
-
-    words: str = ""  # behind the setting's
-    short: str = ""  # in place of the setting's
-
-
-@dataclass(frozen=True)
 class Setting:
     """A training for all rows of a study: the source's own, a declared shorter one, or what is typed."""
 
     title: str  # above its table: 250 epochs, the first 2,000 training and test images, float32
-    short: str = ""  # beside pictures: 2,000 images
     words: str = ""  # that each row's command begins with
-    data: dict[str, Training] = field(default_factory=dict)  # by the name of a data set
+    data: dict[str, str] = field(default_factory=dict)  # words behind these, by the name of a data set
     complete: list[MeasureName] = field(default_factory=list)  # of which it tells as much as the source's training
-
-    def brief(self, data: str) -> str:
-        """Its short form for a data set."""
-        return self.data.get(data, Training()).short or self.short or self.title
 
 
 @dataclass(frozen=True)
@@ -114,8 +101,7 @@ class Row:
 
     def words_in(self, setting: Setting) -> tuple[str, ...]:
         """The words of its command in a setting, without seeds; later ones replace earlier ones of their key."""
-        of_data = setting.data.get(self.data, Training()).words.split()
-        return (*setting.words.split(), *of_data, *self.words)
+        return (*setting.words.split(), *setting.data.get(self.data, "").split(), *self.words)
 
     def combinations(self, setting: Setting) -> tuple[tuple[str, ...], ...]:
         """The overrides of its runs in a setting, without seeds."""
@@ -281,7 +267,7 @@ def _problems(study: Study) -> Iterator[tuple[bool, str]]:
     for claim in study.claims:
         yield from ((wrong, f"claims: {claim.text}: {error}") for wrong, error in _problems_of_claim(claim, rows))
     for name, setting in study.settings.items():
-        parts = {"words": setting.words} | {f"data.{data}.words": own.words for data, own in setting.data.items()}
+        parts = {"words": setting.words} | {f"data.{data}": words for data, words in setting.data.items()}
         for part, text in parts.items():
             wrong = not all("=" in word for word in text.split())
             yield wrong, f"{name}.{part}={text}: must be words of the form key=value"

@@ -8,7 +8,7 @@ from made import CBAM, PLAIN, SHORT, SWEPT, cell, claim, line, results, row, run
 from scipy import stats
 
 from capsexp.run.records import Record
-from capsexp.study.studies import Setting, Study, Training
+from capsexp.study.studies import Setting, Study
 
 T2 = 4.302653  # Student's two-sided 95 % quantile with two degrees of freedom, from a printed table
 
@@ -195,7 +195,7 @@ def test_the_precision_of_a_setting_is_that_of_its_runs_and_auto_that_of_most() 
 
 def test_a_data_set_has_its_own_words_in_a_setting() -> None:
     svhn = PLAIN.replace("mnist", "svhn")
-    laptop = Setting("", words=SHORT, data={"svhn": Training("budget.epochs=3")})
+    laptop = Setting("", words=SHORT, data={"svhn": "budget.epochs=3"})
     found = [run(f"{words} budget.epochs={n}", 0, [n]) for words in (PLAIN, svhn) for n in (2, 3)]
     made = study(row("A", PLAIN), row("B", svhn), laptop=laptop)
     assert [counted(made, found, "laptop", name) for name in "AB"] == [[2.0], [3.0]]
@@ -212,7 +212,7 @@ def test_another_version_of_the_files_stands_in_the_laptops_block_alone() -> Non
 
 
 def test_a_row_that_trains_alike_in_both_settings_stands_in_the_papers_alone() -> None:
-    made = results(study(laptop=Setting("", data={"mnist": Training("budget=paper")})), runs(PLAIN, [1.0]))
+    made = results(study(laptop=Setting("", data={"mnist": "budget=paper"})), runs(PLAIN, [1.0]))
     assert [len(block.lines) for block in made.blocks] == [2, 0]
     assert cell(made, "A").values == [1.0]
 

@@ -272,13 +272,13 @@ MISTAKES = [
     (SIZE, f"{SIZE}\n{AT}measure: first_epoch", "first epochs are compared by estimate=relative"),
     (SIZE, f"{SIZE}\n{AT}untested: No runs.", "untested, so without measure, claimed, pairs and rows"),
     (" words: budget=short", " words: short", "laptop.words=short trainer.precision=bf16: must be words of the form "),
-    (" words: budget=paper", " words: paper", "laptop.data.svhn.words=paper budget.train_images=4434 budget.test_"),
+    ("svhn: budget=paper", "svhn: paper", "laptop.data.svhn=paper budget.train_images=4434 budget.test_images"),
     ("[CapsNet 1.0 CIFAR-10, CIFAR-10,", "[CapsNet 1.0 CIFAR-10,", "rows.CapsNet 1.0 CIFAR-10: must have 3 labels"),
     ("labels: [CapsNet 1.0 SVHN", "labels: [CapsNet 0.5 SVHN", "rows: their first labels must differ"),
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
-    ("columns: [", "columns: [[", "line 36: "),
+    ("columns: [", "columns: [[", "line 32: "),
     ("", "- a list\n", "line 2: "),
 ]
 

@@ -12,7 +12,7 @@ from capsexp.results.steps import Steps, name_of
 from capsexp.results.study import StudyResults, measure
 from capsexp.run.records import Record
 from capsexp.study.selection import select
-from capsexp.study.studies import Claim, Row, Setting, Study, Training
+from capsexp.study.studies import Claim, Row, Setting, Study
 from capsexp.tables import files, markdown, pages, texts
 from capsexp.tables.pages import commands
 from capsexp.tables.table import Table
@@ -136,7 +136,7 @@ def test_commands_are_those_of_the_study_and_never_of_records() -> None:
         "capsexp reproduce made_table1 data=fashion_mnist",
         "capsexp -m trainer.precision=float32 model=capsnet data=fashion_mnist attention=none seed=0,1,2",
     ]
-    made = study(paper=Setting("", words="budget.epochs=9", data={"mnist": Training(words="budget.epochs=5")}))
+    made = study(paper=Setting("", words="budget.epochs=9", data={"mnist": "budget.epochs=5"}))
     assert commands(results(made, []))[-1] == f"capsexp -m budget.epochs=5 {PLAIN} seed=0,1,2"
 
 
