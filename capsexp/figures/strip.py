@@ -149,7 +149,7 @@ class _Picture:
     """One file, in px from the upper left corner; `y` is where the next part begins."""
 
     def __init__(self, strip: Strip, theme: Theme, narrow: bool) -> None:
-        self.strip, self.theme, self.narrow = strip, theme, narrow
+        self.strip, self.theme = strip, theme
         self.width, self.y, self.parts = NARROW if narrow else WIDE, 0.0, list[str]()
         self._legend()
         columns = 1 if narrow or len(strip.panels) == 1 else 2
@@ -161,7 +161,7 @@ class _Picture:
                 self._panel(title, rows, at * (wide + GAP), wide)
                 ends.append(self.y)
             self.y = max(ends) + 20
-        for line in textwrap.wrap(strip.remark, 56 if narrow else 130):
+        for line in textwrap.wrap(strip.remark, int(self.width / 6.4)):
             self.text(0, self.y, line, theme.soft, 12)
             self.y += 16
 
@@ -229,52 +229,37 @@ class _Picture:
 
     def _panel(self, title: str, rows: Sequence[StripRow], left: float, wide: float) -> None:
         """A panel: title and heads of the columns, rows, axis."""
-        strip, theme, narrow = self.strip, self.theme, self.narrow
-        right = left + wide
-        longest = max(len(row.label) for panel in strip.panels.values() for row in panel)
-        labels = wide - 2 * NUMBER if narrow else min(wide / 3, 14 + 7.2 * longest)
-        self.ends = (left + 8, right - 8) if narrow else (left + labels + 8, right - 2 * NUMBER - 10)
-        self.limits = limits_of(rows)
-        lines = textwrap.wrap(title, 45 if narrow else int(wide / 8))
-        for line in lines:
-            self.text(left, self.y, line, theme.ink, 14)
-            self.y += 18
-        self.y -= 18 if lines and not narrow else 0
+        theme, right = self.theme, left + wide
+        self.ends, self.limits = (left + 8, right - 8), limits_of(rows)
+        self.text(left, self.y, title, theme.ink, 14)
         if self.published:
             self.text(right - NUMBER, self.y, "published", theme.soft if self.hollow else theme.published, 11, "end")
         self.text(right, self.y, "measured", theme.ink, 11, "end")
         self.y += 8
-        shown = ticks(*self.limits, max(4, min(5, int((self.ends[1] - self.ends[0]) / 32))))
+        shown = ticks(*self.limits)
         for row in rows:
-            self._row(row, left, right, textwrap.wrap(row.label, int(labels / 7.2)) or [""], shown)
+            self._row(row, left, right, shown)
         for tick in shown:
             self.text(self.x(tick), self.y + 15, f"{tick:.10g}", theme.soft, 12, "middle")
-        for line in textwrap.wrap(strip.axis, int((self.ends[1] - self.ends[0]) / 6)):
-            self.text(sum(self.ends) / 2, self.y + 33, line, theme.soft, 12, "middle")
-            self.y += 16
-        self.y += 26
+        self.text(sum(self.ends) / 2, self.y + 33, self.strip.axis, theme.soft, 12, "middle")
+        self.y += 42
 
     def x(self, value: float) -> float:
         """The x of a number, within the ends of the axis."""
         (low, high), (left, right) = self.limits, self.ends
         return left + max(0.0, min(1.0, (value - low) / (high - low))) * (right - left)
 
-    def _row(self, row: StripRow, left: float, right: float, label: Sequence[str], shown: Sequence[float]) -> None:
-        """Label and numbers; marks in the middle of the axis, on a narrow screen below them; the note."""
-        strip, theme, extra = self.strip, self.theme, 14 * (len(label) - 1)
-        if self.narrow:
-            base, y, height = self.y + 15, self.y + 32 + extra, 52 + extra
-            ends = y - 15, y + 17
-        else:
-            height = 34 + extra
-            y, ends = self.y + height / 2, (self.y, self.y + height)
-            base = y + 4
-        self.y += height
+    def _row(self, row: StripRow, left: float, right: float, shown: Sequence[float]) -> None:
+        """Label and numbers, below them the marks."""
+        strip, theme = self.strip, self.theme
+        label = textwrap.wrap(row.label, int((right - left - 2 * NUMBER) / 7.2)) or [""]
+        base, y = self.y + 14, self.y + 14 * len(label) + 14
+        self.y = y + 14
         for tick in shown:
-            self.line(self.x(tick), ends[0], self.x(tick), ends[1], theme.rule, 1)
+            self.line(self.x(tick), y - 10, self.x(tick), y + 14, theme.rule, 1)
         published, ink = (theme.soft, theme.soft) if row.hollow else (theme.published, theme.ink)
         for at, line in enumerate(label):
-            self.text(left, base + 14 * at - (0 if self.narrow else extra / 2), line, theme.ink)
+            self.text(left, base + 14 * at, line, theme.ink)
         if row.interval:
             self.line(self.x(row.interval[0]), y, self.x(row.interval[1]), y, theme.soft, 1.5)
         marks = [("published", row.published, published), *(("dot", value, theme.soft) for value in row.values)]
