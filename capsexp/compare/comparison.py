@@ -61,10 +61,8 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
         if one.verdict != "not run":
             title = title_of(claim.measure, protocol == "heldout")
             sizes = [texts.measured(of_side[claim.measure], False) for of_side in cells]
-            whole = one.runs == sum(len(row.runs) for row in measured)  # and not, of a cost, those of one machine
-            effect = one.effect if whole else None
-            lines.append([title, *sizes, texts.effect(claim, effect, interval=False), _verdict(one)])
-            intervals += [f"{title}: {texts.effect(claim, effect)}"] if effect and effect.interval else []
+            lines.append([title, *sizes, texts.effect(claim, one.effect, interval=False), _verdict(one)])
+            intervals += [f"{title}: {texts.effect(claim, one.effect)}"] if one.effect and one.effect.interval else []
     common_words, *heads = _heads(*sides)
     a_runs, b_runs = (
         f"{plural(len(row.runs), 'run')} of {row.runs[0].words}"

@@ -120,21 +120,13 @@ class ComparedRuns:
 
     @classmethod
     def of(cls, claim: Claim, rows: Sequence[MeasuredRow]) -> "ComparedRuns | None":
-        """None where nothing can be compared."""
+        """None where nothing can be compared: costs of different machines, or times of a busy one."""
         own = [row for row in rows if row.row.name in claim.compared]
-        on: dict[str, dict[str, list[Run]]] = {}
-        for row in own:
-            for run in row.runs:
-                machine = run.machine(claim.measure)
-                if machine is not None and claim.measure in run.measures:
-                    on.setdefault(machine, {}).setdefault(row.row.name, []).append(run)
-        made = [cls._on(claim, own, machine, runs) for machine, runs in sorted(on.items())]
-        return max(filter(None, made), key=lambda one: (len(one.runs), sum(map(len, one.runs.values()))), default=None)
-
-    @classmethod
-    def _on(
-        cls, claim: Claim, rows: Sequence[MeasuredRow], machine: str, runs: Mapping[str, list[Run]]
-    ) -> "ComparedRuns | None":
+        runs = {row.row.name: [run for run in row.runs if claim.measure in run.measures] for row in own}
+        runs = {name: of_row for name, of_row in runs.items() if of_row}
+        machine, *others = {run.machine(claim.measure) for run in chain(*runs.values())} or {None}
+        if machine is None or others:
+            return None
         several = {name for name, of_row in runs.items() if len(of_row) > 1}
         contrast = Contrast(claim, several)
         left_out = sorted(runs.keys() - several)
@@ -145,7 +137,7 @@ class ComparedRuns:
         if not weights or bounded:  # to leave runs out would select by what is measured
             return None
         used = {name: runs[name] for name in dict.fromkeys([*weights, *chain(*contrast.pairs)])}
-        return cls(contrast, machine, rows, used, left_out)
+        return cls(contrast, machine, own, used, left_out)
 
     @property
     def block(self) -> Block:

@@ -311,17 +311,6 @@ def test_a_row_of_which_not_all_combinations_were_run_is_so_far() -> None:
     assert not measured(made, [*found, *rest]).so_far
 
 
-@pytest.mark.parametrize(("compared", "count"), [(PAIRS, 6), (PAIRS[:1], 8)])
-def test_costs_are_those_of_the_machine_with_most_rows_and_then_runs(compared: list[list[str]], count: int) -> None:
-    found = [
-        run(words, seed, peak_memory_mb={"device": 10.0, "host": 1.0}, device=device)
-        for device, networks, seeds in (("a", (PLAIN, CBAM, OTHER), (0, 1)), ("b", (PLAIN, CBAM), (2, 3, 4, 5)))
-        for words in networks
-        for seed in seeds
-    ]
-    assert measured(study(*ROWS, claims=[claim(measure="memory", pairs=compared)]), found).runs == count
-
-
 def test_time_is_compared_by_alternate_steps(tmp_path: Path) -> None:
     """Rounds of +18, +20 and +22.5 %, on a machine that gets slower; those of other networks count for nothing."""
     made = study(claims=[claim("relative", measure="seconds")])
