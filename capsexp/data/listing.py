@@ -32,7 +32,7 @@ _COLUMNS = {
     "split": "split subset partition",
 }
 
-_TABLES = (".csv", ".tsv")
+TABLES = (".csv", ".tsv")
 #: What takes the classes of a folder of pictures.
 FLAT = "data.labels=labels.csv takes the classes from a table, data.labels='([a-z]+)' from the files' names"
 _IDX = r"(.+-)?(train|t10k|test)-(images|labels)[-.]idx[13]-ubyte(\.gz)?"  # MNIST's files, and those in its format
@@ -89,7 +89,7 @@ def listing(source: Source) -> Listing:
         entries = _arrays(path)
     elif labels is None:
         entries = _folders(path)
-    elif "(" in labels and Path(labels).suffix.lower() not in _TABLES:
+    elif "(" in labels and Path(labels).suffix.lower() not in TABLES:
         entries = [Entry("train", _matched(labels, file, path), file) for file in files_below(path)]
     else:
         entries, left = _of_table(source)
@@ -145,7 +145,7 @@ def _of_table(source: Source) -> tuple[list[Entry], tuple[str, ...]]:
     if source.group and "(" not in source.group:
         columns["group"] = source.group
     files, entries = list(files_below(path)), dict[Path, Entry]()
-    for cells, file in _rows(table, path, files, columns):
+    for cells, file in _rows(table, path, files, columns, ("file", "class")):
         split, name = cells.get("split", "train"), unicodedata.normalize("NFC", cells["class"])
         if not (roles := _splits_among([split])):
             raise InputError(f"{table}: split {split}: must be train, val or test")
@@ -157,8 +157,14 @@ def _of_table(source: Source) -> tuple[list[Entry], tuple[str, ...]]:
     return [entries[file] for file in sorted(entries)], tuple(lines)
 
 
+def pictures_of(table: Path, column: str | None = None) -> list[Path]:
+    """The picture that each row of a table names, in its folder or below; raises InputError for missing ones."""
+    files = list(files_below(table.parent))
+    return [file for _, file in _rows(table, table.parent, files, {"file": column} if column else {})]
+
+
 def _rows(
-    table: Path, path: Path, files: Sequence[Path], typed: Mapping[str, str]
+    table: Path, path: Path, files: Sequence[Path], typed: Mapping[str, str], needed: Sequence[str] = ("file",)
 ) -> Iterator[tuple[dict[str, str], Path]]:
     """The cells of each row of a table, by what its columns hold, with its picture among the files below a folder.
 
@@ -168,7 +174,7 @@ def _rows(
         text = table.read_bytes().decode("utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter, restval=""))
-    columns, by_name = _columns(table, list(rows[0]) if rows else [], typed), _by_name(path, files)
+    columns, by_name = _columns(table, list(rows[0]) if rows else [], typed, needed), _by_name(path, files)
     names = [PurePosixPath(row[columns["file"]].strip().replace("\\", "/")) for row in rows]
     found = [by_name.get(str(name)) or by_name.get(name.name) or [] for name in names]
     missing = [
@@ -182,16 +188,17 @@ def _rows(
         yield {what: row[column].strip() for what, column in columns.items()}, file
 
 
-def _columns(table: Path, header: list[str], typed: Mapping[str, str]) -> dict[str, str]:
+def _columns(table: Path, header: list[str], typed: Mapping[str, str], needed: Sequence[str]) -> dict[str, str]:
     """The columns of a table by what they hold; raises InputError where these aren't known."""
     usual = {re.sub(r"[\W_]", "", str(name)).lower(): name for name in header}
     known = {what: [usual[one] for one in words.split() if one in usual] for what, words in _COLUMNS.items()}
-    columns = {what: names[0] for what, names in known.items() if names} | typed
+    columns = {what: names[0] for what, names in known.items() if names} | dict(typed)
     every = ", ".join(map(str, header))
     if wrong := [one for one in columns.values() if one not in header]:
         raise InputError(f"{table}: has no column {wrong[0]}; has {every}")
-    if not {"file", "class"} <= columns.keys():
-        raise InputError(f"{table}: which of the columns {every} are the files, the classes? data.columns=[FILE,CLASS]")
+    if unknown := [what for what in needed if what not in columns]:
+        typed_in = "data.columns=[FILE,CLASS] of a training names them"
+        raise InputError(f"{table}: none of the columns {every} is known as {unknown[0]}; {typed_in}")
     return columns
 
 

@@ -121,12 +121,10 @@ def summary(data: Data, images: ImageSet) -> list[str]:
     if data.path:
         known, trained = digests(images.train_images), len(labels[0]) - images.validation
         tested = {"test": (images.test_images, known), "validation": (images.train_images[trained:], known[:trained])}
-        counts = {
-            f"of the {len(part):,} {name} images": repeated(part, others) for name, (part, others) in tested.items()
-        }
-        lines += [
-            f"{data.name}: {count:,} {of} are among the training images, too" for of, count in counts.items() if count
-        ]
+        for name, (part, others) in tested.items():
+            if count := repeated(part, others):
+                line = f"{count:,} of the {len(part):,} {name} images are among the training images, too"
+                lines.append(f"{data.name}: {line}")
     if data.path and (twice := ambiguous(images)):
         lines.append(f"{data.name}: {twice:,} images are equal to one of another class")
     if data.group:

@@ -1,6 +1,6 @@
 """A trained network on test images: accuracy, by class too, and confusion matrix; on images in files: their classes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capsexp import Log
+from capsexp.config.schema import Data
 from capsexp.data import source
 from capsexp.data.folder import conversion_of, has_test, source_of
+from capsexp.data.listing import TABLES, pictures_of
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
 from capsexp.data.pictures import converted, files_below, listed
@@ -103,14 +105,15 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[EpochMetrics, Tens
 
 
 def predictions(restored: Restored, places: Sequence[Path], log: Log = print, invert: bool = False) -> pd.DataFrame:
-    """A row per file, and per image in a folder: file, class, score, next (the next best class), next_score.
+    """A row per file, image in a folder and row of a table: file, class, score, next (best class), next_score.
 
     With `invert`, of the negatives. Raises InputError for files that are no images; in a folder they are left out.
     """
     data, names = restored.config.data, source.class_names(restored.config.data)
-    files = [file for one in places for file in (files_below(one) if one.is_dir() else [one])]
+    found = [(place, file) for place in places for file in _pictures_at(place, data)]
+    files = [file for _, file in found]
     images, problems = converted(files, conversion_of(data, invert))
-    if refused := [problem for number, problem in problems.items() if files[number] in places]:
+    if refused := [problem for number, problem in problems.items() if not found[number][0].is_dir()]:
         raise InputError(listed(refused))
     for problem in problems.values():
         log(f"left out: {problem}")
@@ -127,6 +130,13 @@ def predictions(restored: Restored, places: Sequence[Path], log: Log = print, in
     for at, (name, score) in enumerate((("class", "score"), ("next", "next_score"))):
         table |= {name: [names[label] for label in classes[:, at].tolist()], score: best[:, at].numpy()}
     return pd.DataFrame(table)
+
+
+def _pictures_at(place: Path, data: Data) -> Iterable[Path]:
+    if place.is_dir():
+        return files_below(place)
+    column = data.columns[0] if data.columns else None
+    return pictures_of(place, column) if place.suffix.lower() in TABLES else [place]
 
 
 def unlike(trained_on: Pixels, pixels: Tensor, remedy: str) -> list[str]:

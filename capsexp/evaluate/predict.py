@@ -1,8 +1,9 @@
 """Classifies images in files by a trained network: `capsexp predict logs/RUN new/*.png --output=classes.csv`.
 
 Prints a line per file: the class with the highest score, the next best, and their scores. Of a folder, all images in it
-are classified, and other files left out. Images of any size, grey or in colour, are brought to the network's size and
-channels as data=folder brings those that it is trained on.
+are classified, and other files left out; of a CSV file, the images that its rows name, in their order. Images of any
+size, grey or in colour, are brought to the network's size and channels as data=folder brings those that it is trained
+on.
 
 RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
 beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`.
@@ -19,7 +20,9 @@ def main(arguments: list[str]) -> None:
     """Runs the command; raises InputError for wrong input."""
     parser = Parser(__doc__, "capsexp predict")
     parser.add_argument("run", type=folder, metavar="RUN", help="a run's folder or a checkpoint in it")
-    parser.add_argument("files", type=folder, nargs="+", metavar="FILE", help="images, and folders of images")
+    parser.add_argument(
+        "files", type=folder, nargs="+", metavar="FILE", help="images, folders of images, tables of their names"
+    )
     parser.add_argument("--invert", action="store_true", help="take the images' negatives: ink on paper, for MNIST")
     parser.add_argument("--output", type=folder, metavar="FILE", help="write the table, with all digits, as CSV")
     options = parser.parse_args(arguments)

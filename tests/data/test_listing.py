@@ -83,7 +83,7 @@ def test_other_tables_are_one_line(rows: list[Any], words: list[str], line: str,
 
 def test_unknown_columns_are_typed(tmp_path: Path) -> None:
     place = table(tmp_path, *ROWS, header="scan_file,finding,patient")
-    line = "labels.csv: which of the columns scan_file, finding, patient are the files, the classes? data.columns="
+    line = "labels.csv: none of the columns scan_file, finding, patient is known as file; data.columns=[FILE,CLASS] of"
     assert line in refused(data, place, "data.labels=labels.csv")
     assert data(place, "data.labels=labels.csv", "data.columns=[scan_file,finding]").class_names == ["even", "odd"]
 

@@ -80,6 +80,26 @@ def test_the_images_of_a_folder_are_classified_and_other_files_named(
     assert errors == [f"left out: {tmp_path}/new/notes.doc: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"]
 
 
+def test_the_pictures_of_a_table_are_classified_row_by_row(
+    trained: Trained, digits: list[Path], tmp_path: Path, program: Program
+) -> None:
+    for file in digits:
+        (tmp_path / file.name).hardlink_to(file)
+    names = [digits[number].name for number in (3, 0, 3)]
+    (tmp_path / "new.csv").write_text("\n".join(["patient;file", *(f"p;{name}" for name in names)]))
+    words = [str(trained.folder), f"{tmp_path}/new.csv", f"--output={tmp_path}/classes.csv"]
+    assert program("capsexp", "predict", *words)[0] == 0
+    written = pd.read_csv(tmp_path / "classes.csv", dtype={"class": str})
+    assert [Path(file).name for file in written.file] == names
+    assert (
+        written["class"].tolist()
+        == predictions(restore(trained.folder), [digits[3], digits[0], digits[3]])["class"].tolist()
+    )
+    (tmp_path / "new.csv").write_text("file\n0.png\nnone.png\n")
+    code, _, (error,) = program("capsexp", "predict", *words[:2])
+    assert (code, error.rpartition(": ")[2]) == (2, "none.png is not there")
+
+
 def test_names_are_harmless_in_the_csv(
     trained: Trained, digits: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
