@@ -63,7 +63,7 @@ class Listing(NamedTuple):
     names: list[str]  # of the J classes, in their order
     labels: NDArray[np.int64]  # [N]
     groups: NDArray[np.int64] | None  # [N], equal for pictures of one group
-    left: tuple[str, ...] = ()  # a line on pictures that are in no split
+    left: list[str]  # a line on pictures that are in no split
 
 
 def place(typed: str | None) -> Path:
@@ -82,7 +82,7 @@ def place(typed: str | None) -> Path:
 def listing(source: Source) -> Listing:
     """The pictures of a source: their files, or their pixels."""
     path, labels, _, group = source
-    files, left = not array_files(path), tuple[str, ...]()
+    files, left = not array_files(path), list[str]()
     if not files:
         if labels or group:
             raise InputError(f"data.{'labels' if labels else 'group'}: not with {path}, which names no files")
@@ -135,7 +135,7 @@ def _matched(pattern: str, file: Path, path: Path) -> str:
     return text
 
 
-def _of_table(source: Source) -> tuple[list[Entry], tuple[str, ...]]:
+def _of_table(source: Source) -> tuple[list[Entry], list[str]]:
     """The pictures that a table names, and a line on those without a class; raises InputError for other tables."""
     path, typed = source.path, Path(source.labels or "").expanduser()
     table = next((one for one in (path / typed, typed) if one.is_file()), None)
@@ -154,7 +154,7 @@ def _of_table(source: Source) -> tuple[list[Entry], tuple[str, ...]]:
             raise InputError(f"{table}: has {file.name} twice, differently: a picture must have one class and split")
     left = len(files) - len(entries)
     lines = [f"{plural(left, 'picture')} without a class in {table.name}"] if left else []
-    return [entries[file] for file in sorted(entries)], tuple(lines)
+    return [entries[file] for file in sorted(entries)], lines
 
 
 def pictures_of(table: Path, column: str | None = None) -> list[Path]:
