@@ -31,6 +31,12 @@ from capsexp.errors import (
     printable,
 )
 
+#: The end of the help of commands that take a trained network.
+RUN = """
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
+beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`.
+"""
+
 
 def exit_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoReturn:
     """Runs `main` on the command line's arguments and exits: 0 done, 1 failed, 2 wrong input, 130 interrupted.

@@ -1,8 +1,6 @@
 """Evaluates a trained network on test images: `capsexp evaluate logs/RUN data.path=photos --output=numbers.json`.
 
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
-beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`. By
-default the test images are the run's own, and the result is compared with the training's; data=NAME is another data
+By default the test images are the run's own, and the result is compared with the training's; data=NAME is another data
 set, with images of the same size, channels and classes. KEY=VALUE also sets data.root, data.path, data.download,
 budget.test_images (the first so many; null: all), trainer.accelerator, trainer.precision, trainer.eval_batch_size.
 """
@@ -10,13 +8,13 @@ budget.test_images (the first so many; null: all), trainer.accelerator, trainer.
 import json
 import sys
 
-from capsexp.cli import Parser, check_new, folder
+from capsexp.cli import RUN, Parser, check_new, folder
 from capsexp.files import write_output
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command; raises InputError for wrong input."""
-    parser = Parser(__doc__, "capsexp evaluate")
+    parser = Parser(f"{__doc__}{RUN}", "capsexp evaluate")
     parser.add_argument("words", nargs="*", metavar="RUN | KEY=VALUE", help="a run's folder or a checkpoint in it")
     parser.add_argument("--output", type=folder, metavar="FILE", help="write all the numbers, as JSON")
     options = parser.parse_words(arguments, "RUN")

@@ -4,21 +4,18 @@ Prints a line per file: the class with the highest score, the next best, and the
 are classified, and other files left out; of a CSV file, the images that its rows name, in their order. Images of any
 size, grey or in colour, are brought to the network's size and channels as data=folder brings those that it is trained
 on.
-
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
-beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`.
 """
 
 import sys
 
-from capsexp.cli import Parser, check_new, folder
+from capsexp.cli import RUN, Parser, check_new, folder
 from capsexp.errors import printable
 from capsexp.files import write_output
 
 
 def main(arguments: list[str]) -> None:
     """Runs the command; raises InputError for wrong input."""
-    parser = Parser(__doc__, "capsexp predict")
+    parser = Parser(f"{__doc__}{RUN}", "capsexp predict")
     parser.add_argument("run", type=folder, metavar="RUN", help="a run's folder or a checkpoint in it")
     parser.add_argument(
         "files", type=folder, nargs="+", metavar="FILE", help="images, folders of images, tables of their names"

@@ -1,7 +1,5 @@
 """Draws what a trained network does with one image: `capsexp inspect logs/RUN 7 --output=seven.png`.
 
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, its record, its curves, the
-beginning of its key, a table's row, as `huang_table4:DA-CapsNet COIL-20`, or a network in the package, as `sample`.
 IMAGE is the number of a test image, from 0, or an image file, which is brought to the network's size and channels.
 data=NAME takes IMAGE and the class names from another data set; data.root=DIR is the data folder, data.path that of
 your own images. The picture goes to inspect/IMAGE.png beside a run's checkpoint, else in the working folder.
@@ -14,7 +12,7 @@ with each dimension of the predicted capsule.
 
 from pathlib import Path
 
-from capsexp.cli import Parser, check_new, folder
+from capsexp.cli import RUN, Parser, check_new, folder
 from capsexp.config.checks import typed_key
 from capsexp.errors import InputError
 from capsexp.files import write_output
@@ -22,7 +20,7 @@ from capsexp.files import write_output
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command; raises InputError for wrong input."""
-    parser = Parser(__doc__, "capsexp inspect")
+    parser = Parser(f"{__doc__}{RUN}", "capsexp inspect")
     parser.add_argument("words", nargs="*", metavar="RUN IMAGE | KEY=VALUE", help="a run and an image: see above")
     parser.add_argument("--output", type=folder, metavar="FILE", help="the picture, .png")
     options = parser.parse_words(arguments, "RUN", "IMAGE")
