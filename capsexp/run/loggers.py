@@ -6,7 +6,6 @@ run elsewhere.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
@@ -67,7 +66,8 @@ class LightningLogger(RunLogger):
     def __init__(self, planned: Plan, logger: Logger) -> None:
         super().__init__(planned)
         self.logger = logger
-        logger.log_hyperparams(hyperparameters(planned))  # type: ignore[call-arg]
+        parameters = keys.stored_config(planned.config) | {"precision": planned.precision, "epochs": planned.epochs}
+        logger.log_hyperparams(parameters)  # type: ignore[call-arg]
 
     def write(self, numbers: dict[str, float], epoch: int) -> None:
         self.logger.log_metrics(numbers, epoch)
@@ -140,25 +140,3 @@ def display_name(planned: Plan) -> str:
     trained += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
     text = " ".join([*words, f"s{identity['seed']}", "·", *trained]).replace("/", "-")
     return f"{text[:180]} · {keys.key_of(identity)[:6]}"
-
-
-def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
-    """What runs are compared by: the names of choices, and the numbers that sweeps change."""
-    config = planned.config
-    compared: dict[str, Any] = {
-        "data": config.data.name,
-        "loss": config.loss.name,
-        "reconstruction": config.reconstruction.enabled,
-        "attention": " + ".join(config.attention.names) or "none",
-        **{f"optim.{key}": getattr(config.optim, key) for key in ("name", "lr", "batch_size")},
-        "epochs": planned.epochs,
-        "budget": config.budget.name,
-        "precision": planned.precision,
-        "protocol": config.protocol,
-        "seed": config.seed,
-    }
-    for group, component in (("model", config.model), ("routing", config.routing)):
-        compared |= {group: component.name} | {f"{group}.{key}": value for key, value in component.arguments.items()}
-    return {
-        key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in compared.items()
-    }

@@ -36,7 +36,7 @@ from capsexp.errors import DONE, InputError
 from capsexp.files import opened
 from capsexp.nn.losses import multi_hot
 from capsexp.routing.observe import observe
-from capsexp.run.loggers import RunLogger, display_name, hyperparameters
+from capsexp.run.loggers import RunLogger, display_name
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 from capsexp.run.records import Record
@@ -64,7 +64,7 @@ class TensorBoard(RunLogger):
         self.file = folder / f"events.out.tfevents.{time.time_ns()}"
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Begins the event file, with the hyperparameters if it is the run's first."""
+        """Begins the event file, with what was typed if it is the run's first."""
         assert isinstance(module, CapsuleModule)
         done = len(module.history)
         if not done:
@@ -76,10 +76,7 @@ class TensorBoard(RunLogger):
             words = shlex.split(self.planned.command or "")
             pairs = [word.split("=", 1) for word in words if "=" in word and not word.startswith(UNCOMPARED)]
             typed = {key.lstrip("+"): value for key, value in pairs}
-            self._append(
-                0,
-                summary=hparams.hparams_pb(typed or hyperparameters(self.planned), trial_id=display_name(self.planned)),
-            )
+            self._append(0, summary=hparams.hparams_pb(typed, trial_id=display_name(self.planned)))
             self._append(0, summary=text("command", self.planned.command or ""))  # type: ignore[no-untyped-call]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
