@@ -158,15 +158,6 @@ def check_target(target: object, key: str) -> None:
         raise InputError(f"{key}.{TARGET}={target}: no file of conf/{group} names this class; {OWN_FILES}")
 
 
-def check_plain(options: object, key: str) -> None:
-    """Raises InputError where options hold a key of hydra.utils.instantiate, at any depth."""
-    named = options.items() if isinstance(options, dict) else enumerate(options) if isinstance(options, list) else []
-    for name, value in named:
-        if re.fullmatch("_(target|partial|args|recursive|convert)_", str(name)):
-            raise InputError(f"{key}.{name}: no such key here: options are plain values, and nothing in them is made")
-        check_plain(value, f"{key}.{name}")
-
-
 def check_value(value: object, annotation: Any, key: str) -> Any:
     """`value`, normalised to `annotation` (an int given for a float becomes one); raises InputError."""
     try:

@@ -22,7 +22,6 @@ from capsexp.config.checks import (
     Name,
     check_component,
     check_dataclass,
-    check_plain,
     check_target,
     check_value,
     parameters,
@@ -221,7 +220,6 @@ def check(node: dict[str, Any]) -> Config:
     for group in ("logger", "callbacks"):
         for name, chosen in getattr(config, group).items():
             check_target(chosen.get(TARGET), f"{group}.{name}")
-            check_plain({key: value for key, value in chosen.items() if key != TARGET}, f"{group}.{name}")
     reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
     checked = synthesis and check_component(synthesis, "data.synthesis")
     first = config.attention.first and check_component(config.attention.first, "attention.first")
