@@ -114,6 +114,7 @@ def test_a_sweep_runs_every_combination_and_each_as_if_alone(
     assert numbers(swept[3]) == numbers(record_in(first.folder / "results"))
 
 
+@pytest.mark.slow  # the launcher's tests have a fast one, in this process
 def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     tiny: tuple[str, ...], tmp_path: Path, program: Program
 ) -> None:

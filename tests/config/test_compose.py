@@ -33,16 +33,11 @@ OF_ROWS = [
     "attention=dual routing.logits=replace",
     "budget=paper trainer.precision=bf16 model=da_capsnet data=coil20 optim=huang_coil20 attention=none "
     "data.classes=20 data.reader.test_fraction=0.3",
-    "model=huang_cnn data=coil20 optim=huang_coil20",
     "budget=short budget.epochs=5 budget.train_images=10000 budget.width=0.25 trainer.precision=float32 data=cifar10 "
     "model=inverted_capsnet loss=spread routing.iterations=2",
-    "model=em_capsnet data=cifar10 routing=em budget.width=0.25",
-    "budget=demo model=inverted_capsnet_cifar100 data=cifar100 routing.order=sequential",
-    "budget.width=0.5 model=inverted_capsnet_multimnist_matrix data=diverse_multimnist",
     "budget=smoke trainer=cpu model=resnet18 data=cifar100",
     "budget.epochs=8 model=sabour_cnn data=affine_mnist reconstruction.enabled=true protocol=heldout seed=3",
     "trainer=gpu routing=dynamic loss=cross_entropy preprocess=huang data=fashion_mnist logger=[csv]",
-    "trainer.precision=bf16 budget.train_images=9",
 ]
 
 

@@ -16,36 +16,35 @@ from capsexp.run import plan, provenance, train
 
 
 @pytest.mark.parametrize(
-    ("machine", "name", "instructions", "tiles", "precision"),
+    ("machine", "name", "instructions", "tiles", "offered", "precision"),
     [
-        ("x86_64", "AMD EPYC", True, False, "bf16"),
-        ("x86_64", "Intel(R) Xeon(R) Processor", True, True, "bf16"),
-        ("x86_64", "Intel(R) Xeon(R) Processor", True, False, "float32"),
-        ("x86_64", "AMD EPYC", False, False, "float32"),
+        ("x86_64", "AMD EPYC", True, False, True, "bf16"),
+        ("x86_64", "Intel(R) Xeon(R) Processor", True, True, True, "bf16"),
+        ("x86_64", "Intel(R) Xeon(R) Processor", True, False, True, "float32"),
+        ("x86_64", "AMD EPYC", False, False, True, "float32"),  # for torch, AVX-512 is enough, with which it's emulated
+        ("aarch64", "", False, False, True, "bf16"),
+        ("aarch64", "", False, False, False, "float32"),
+        ("arm64", "", False, False, None, "float32"),  # of a Mac, whose wheels lack the operator
     ],
 )
-def test_an_x86_processor_gets_bfloat16_where_it_is_faster(
-    machine: str, name: str, instructions: bool, tiles: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+def test_a_processor_gets_bfloat16_where_it_is_faster(
+    machine: str,
+    name: str,
+    instructions: bool,
+    tiles: bool,
+    offered: bool | None,
+    precision: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For torch, every processor with AVX-512 supports bfloat16: without AVX512-BF16 it is emulated."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(bfloat16, "instructions", lambda: name)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: offered)
+    if offered is None:  # torch raises AttributeError for its name
+        monkeypatch.setattr(torch.ops, "mkldnn", torch.ops.no_such_library)
     assert plan.find_device(composed_config("trainer=cpu")) == (torch.device("cpu"), precision)
     assert plan.find_device(composed_config("trainer=cpu", "trainer.precision=bf16"))[1] == "bf16"
-
-
-@pytest.mark.parametrize(("offered", "precision"), [(True, "bf16"), (False, "float32"), (None, "float32")])
-def test_an_arm_processor_gets_what_torch_offers(
-    offered: bool | None, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64" if offered is not None else "arm64")
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: offered)
-    if offered is None:  # on a Mac wheels lack the operator: torch raises AttributeError for its name
-        monkeypatch.setattr(torch.ops, "mkldnn", torch.ops.no_such_library)
-    assert plan.find_device(composed_config("trainer=cpu"))[1] == precision
 
 
 @pytest.mark.parametrize(
