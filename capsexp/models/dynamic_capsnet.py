@@ -25,15 +25,9 @@ from capsexp.routing.dynamic import DynamicRouting
 
 
 class DynamicCapsNet(BackboneNetwork):
-    """For images of any size that its kernels fit on.
+    """Its primary poses are always squashed.
 
-    Args:
-        routing: makes the class capsules' procedure, see `capsexp.nn.Routing`; the primary poses are always squashed.
-        attention: `cbam` after the backbone, `conv` on the primary capsules' convolution, `caps` on the votes.
-        width: fraction of the channels and of the primary capsule types.
-        backbone: one convolution, or residual blocks.
-        channels, resnet_channels: of the simple and the ResNet backbone's feature map.
-        resnet_stem: channels of the ResNet's first half.
+    Args, besides those of `BackboneNetwork`:
         kernel: side of the simple backbone's kernels and of the primary capsules'.
         capsule_types, primary_pose: of the primary capsules.
         class_pose: D.

@@ -28,16 +28,9 @@ from capsexp.routing.em import EMRouting
 
 
 class EMCapsNet(BackboneNetwork):
-    """For images of any size that its kernels fit on.
+    """The network of EM routing.
 
-    Args:
-        routing: makes a layer's procedure; see `capsexp.nn.routing.Routing` for primary poses and scores.
-        attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
-            votes for the class capsules.
-        width: fraction of the channels and of the capsule types.
-        backbone: one convolution of 4×4, or residual blocks.
-        channels, resnet_channels: of the simple and the ResNet backbone's feature map.
-        resnet_stem: channels of the ResNet's first half.
+    Args, besides those of `BackboneNetwork`:
         capsule_types: of each layer but the last.
         pose: D of every capsule, a square number.
         scale: standard deviation of the initial transformation matrices. The papers don't give it. None: the routing's

@@ -30,9 +30,7 @@ from capsexp.nn.capsules import output_size
 class HuangCNN(ConvolutionalNetwork):
     """Two convolutions and two fully connected layers; initialised as in Keras, like DA-CapsNet.
 
-    Args:
-        attention: `cbam` after the first convolution's ReLU; no other.
-        width: fraction of the channels and of the hidden units.
+    Args, besides those of `ConvolutionalNetwork`:
         padding: of the convolutions, `same` or `valid` (none).
         dropout: fraction of the 1024 hidden units that are zero in training.
     """

@@ -35,16 +35,9 @@ from capsexp.routing.inverted import InvertedRouting
 
 
 class InvertedCapsNet(BackboneNetwork):
-    """For images of any size that its kernels fit on.
+    """The network of inverted dot-product attention routing.
 
-    Args:
-        routing: makes a layer's procedure; see `capsexp.nn.routing.Routing` for primary poses and scores.
-        attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
-            votes for the class capsules.
-        width: fraction of the channels and of the capsule types.
-        backbone: one convolution of 3×3, or residual blocks.
-        channels, resnet_channels: of the simple and the ResNet backbone's feature map.
-        resnet_stem: channels of the ResNet's first half.
+    Args, besides those of `BackboneNetwork`:
         primary_kernel, primary_stride: of the primary capsules' convolution.
         capsule_types: of the primary and the convolutional capsules.
         pose: D of every capsule.

@@ -73,14 +73,16 @@ class CapsuleNetwork(nn.Module):
 
 
 class BackboneNetwork(CapsuleNetwork):
-    """tsai's order of the lower layers; `features` and `size` are the channels, height and width of the feature map.
+    """tsai's order of the lower layers, for images of any size that the kernels fit on.
 
-    Args:
-        image_shape: (channels, height, width).
-        width: fraction of the channels.
-        kind: one convolution, or residual blocks.
-        channels: of the feature map, by kind; then of the residual blocks' first half.
-        convolution: kernel, stride and padding of the one convolution, and whether batch norm follows.
+    Args, of all its networks:
+        routing: makes a layer's procedure; see `capsexp.nn.routing.Routing` for primary poses and scores.
+        attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
+            votes for the class capsules.
+        width: fraction of the channels and of the capsule types.
+        backbone: one convolution, or residual blocks.
+        channels, resnet_channels: of the simple and the ResNet backbone's feature map.
+        resnet_stem: channels of the ResNet's first half.
     """
 
     #: Arguments that mean something only beside a value of another: (its name, the value).
@@ -100,6 +102,12 @@ class BackboneNetwork(CapsuleNetwork):
         channels: tuple[int, int, int],
         convolution: tuple[int, int, int, bool],
     ) -> None:
+        """Makes the backbone, and sets channels, height and width of its feature map: `features`, `size`.
+
+        Args:
+            channels: of the feature map, by kind; then of the residual blocks' first half.
+            convolution: kernel, stride and padding of the one convolution, and whether batch norm follows.
+        """
         super().__init__()
         check_choice("backbone", kind, "simple", "resnet")
         simple, residual, stem = (at_width(count, width) for count in channels)
@@ -118,7 +126,12 @@ class BackboneNetwork(CapsuleNetwork):
 
 
 class ConvolutionalNetwork(nn.Module):
-    """A network without capsules: `layers` from images to logits."""
+    """A network without capsules: `layers` from images to logits.
+
+    Args, of all of them:
+        attention: `cbam` after the first convolution's ReLU; no other.
+        width: fraction of the channels and of the hidden units.
+    """
 
     layers: nn.Sequential
 

@@ -25,9 +25,7 @@ from capsexp.nn.backbones import ResidualBlock
 class ResNet18(ConvolutionalNetwork):
     """Eighteen layers with weights, for images of any size.
 
-    Args:
-        attention: `cbam` after the first convolution's ReLU; no other.
-        width: fraction of the channels.
+    Args, besides those of `ConvolutionalNetwork`:
         channels: of the first stage; each of the next three has twice as many as the one before.
     """
 

@@ -27,9 +27,7 @@ from capsexp.nn.attention import AttentionOptions
 class SabourCNN(ConvolutionalNetwork):
     """Three convolutions and three fully connected layers, for images of any size.
 
-    Args:
-        attention: `cbam` after the first convolution's ReLU; no other.
-        width: fraction of the channels and of the hidden units.
+    Args, besides those of `ConvolutionalNetwork`:
         dropout: fraction of the 192 hidden units that are zero in training; the paper doesn't give it.
     """
 

@@ -31,9 +31,7 @@ from capsexp.nn.capsules import output_size
 class TsaiCNN(ConvolutionalNetwork):
     """The baseline of Tables 2 and 3, for images of 21×21 pixels and more.
 
-    Args:
-        attention: `cbam` after the first convolution's ReLU; no other.
-        width: fraction of the channels.
+    Args, besides those of `ConvolutionalNetwork`:
         channels: of all three convolutions.
     """
 
@@ -68,9 +66,7 @@ class TsaiCNN(ConvolutionalNetwork):
 class TsaiMultiCNN(ConvolutionalNetwork):
     """The baseline of Table 12, with as many layers and neurons as tsai's capsule networks for DiverseMultiMNIST.
 
-    Args:
-        attention: `cbam` after the first convolution's ReLU; no other.
-        width: fraction of the channels and of the hidden units.
+    Args, besides those of `ConvolutionalNetwork`:
         channels: of all three convolutions.
         hidden: width of the layer before the last.
         head: that layer: `pooled`, one linear map for all positions and their mean, or `connected`, a fully
