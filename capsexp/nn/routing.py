@@ -99,7 +99,7 @@ def make_routing(
 
     Args:
         children: I, all that vote for one parent: in a convolutional layer those of all K positions.
-        squash_constant: k, where the network has one; None: the factory's default, 1 where it has none.
+        squash_constant: k, where the network has one; None: the factory's default.
         last: whether the parents are the class capsules.
 
     Raises ValueError for a name of no procedure, TypeError for what makes none.
@@ -112,24 +112,22 @@ def make_routing(
     if isinstance(factory, Routing) or not callable(factory):
         what = type(factory).__name__
         raise TypeError(f"routing, of type {what}: must be a class of capsexp.routing, a partial of one or its name")
-    takes = _parameters(factory)
     given: dict[str, Any] = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
     given["last"] = last
     if squash_constant is not None:
         given["squash_constant"] = squash_constant
-    elif "squash_constant" in takes and takes["squash_constant"].default is inspect.Parameter.empty:
-        given["squash_constant"] = 1.0
-    return factory(**{name: value for name, value in given.items() if name in takes})
+    names = _arguments(factory)
+    return factory(**{name: value for name, value in given.items() if name in names})
 
 
-def _parameters(factory: Callable[..., Routing]) -> dict[str, inspect.Parameter]:
+def _arguments(factory: Callable[..., Routing]) -> set[str]:
     """Those of a class or a partial of one; where it takes **keys, those of the class it is derived from, too."""
-    parameters: dict[str, inspect.Parameter] = {}
+    names = set[str]()
     target = factory.func if isinstance(factory, partial) else factory
     bases: tuple[Callable[..., Routing], ...] = target.__mro__[1:] if isinstance(target, type) else ()
     for maker in (factory, *bases):
-        own = inspect.signature(maker).parameters
-        parameters = {**own, **parameters}
-        if all(p.kind is not p.VAR_KEYWORD for p in own.values()):
+        parameters = inspect.signature(maker).parameters
+        names |= {*parameters}
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
             break
-    return parameters
+    return names

@@ -62,7 +62,7 @@ class SquashingRouting(MeanRouting):
 
     presence = "length"
 
-    def __init__(self, parents: int, pose: int, squash_constant: float, *, iterations: int = 1) -> None:
+    def __init__(self, parents: int, pose: int, squash_constant: float = 1.0, *, iterations: int = 1) -> None:
         super().__init__(parents, pose, iterations=iterations)
         self.squash_constant = squash_constant
 
