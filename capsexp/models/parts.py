@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from capsexp.errors import check_choice
 from capsexp.nn.attention import CBAM, AttentionOptions
-from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
+from capsexp.nn.backbones import ResNetBackbone
 from capsexp.nn.capsules import output_size
 from capsexp.nn.routing import Capsules
 from capsexp.nn.scores import Prediction
@@ -113,8 +113,11 @@ class BackboneNetwork(CapsuleNetwork):
         simple, residual, stem = (at_width(count, width) for count in channels)
         inputs, size = image_shape[0], image_shape[1:]
         if kind == "simple":
-            self.features, self.size = simple, output_size(size, *convolution[:3])
-            self.backbone: nn.Module = SimpleBackbone(inputs, simple, *convolution)
+            kernel, stride, padding, normed = convolution
+            self.features, self.size = simple, output_size(size, kernel, stride, padding)
+            norms = [nn.BatchNorm2d(simple)] if normed else []
+            convolved = nn.Conv2d(inputs, simple, kernel, stride, padding)
+            self.backbone: nn.Module = nn.Sequential(convolved, *norms, nn.ReLU())
         else:
             self.features, self.size = residual, output_size(size, 3, stride=2, padding=1)
             self.backbone = ResNetBackbone(inputs, stem, residual)

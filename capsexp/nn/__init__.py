@@ -5,7 +5,7 @@ D parent pose size, K kernel positions, H W space.
 """
 
 from capsexp.nn.attention import CBAM, AttentionOptions, AxisAttention, CapsAttention, ConvAttention, SqueezeExcitation
-from capsexp.nn.backbones import ResidualBlock, ResNetBackbone, SimpleBackbone
+from capsexp.nn.backbones import ResidualBlock, ResNetBackbone
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.hierarchy import Hierarchy
@@ -27,6 +27,6 @@ __all__ = [
     "CBAM", "AttentionOptions", "AxisAttention", "BinaryCrossEntropyLoss", "CapsAttention", "CapsuleLayer",
     "Capsules", "ClassScores", "ConvAttention", "ConvCapsules", "CrossEntropyLoss", "Decoder", "Hierarchy",
     "LinearCapsules", "LogLikelihoodLoss", "MarginLoss", "Prediction", "PrimaryCapsules", "ResNetBackbone",
-    "ResidualBlock", "Routing", "RoutingFactory", "SimpleBackbone", "SpreadLoss", "SqueezeExcitation",
-    "TransformationMatrices", "exponential_squash", "make_routing", "reconstruction_loss", "squash",
+    "ResidualBlock", "Routing", "RoutingFactory", "SpreadLoss", "SqueezeExcitation", "TransformationMatrices",
+    "exponential_squash", "make_routing", "reconstruction_loss", "squash",
 ]  # fmt: skip

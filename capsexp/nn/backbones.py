@@ -1,22 +1,6 @@
-"""Backbones: from an image to the feature map below the primary capsules (tsai, "Pre-Capsule Layers" and A.1)."""
+"""The residual backbone: from an image to the feature map below the primary capsules (tsai, A.1)."""
 
 from torch import Tensor, nn
-
-
-class SimpleBackbone(nn.Sequential):
-    """One convolution, optional batch norm, ReLU.
-
-    Args:
-        inputs, channels: of the image and of the feature map.
-        kernel, stride, padding: of the convolution.
-        norm: adds batch norm before the ReLU (tsai, Table 6).
-    """
-
-    def __init__(
-        self, inputs: int, channels: int, kernel: int, stride: int = 1, padding: int = 0, norm: bool = False
-    ) -> None:
-        convolution = nn.Conv2d(inputs, channels, kernel, stride, padding)
-        super().__init__(convolution, *([nn.BatchNorm2d(channels)] if norm else []), nn.ReLU())
 
 
 class ResidualBlock(nn.Module):
