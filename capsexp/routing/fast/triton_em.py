@@ -1,6 +1,6 @@
 """An iteration of `capsexp.routing.fast.em` as Triton kernels, for CUDA; the formulas are there.
 
-Votes exist in registers only, see `triton_votes`. Mean and variance are summed in one loop over the children (West
+Votes exist in registers only, see `triton_shared`. Mean and variance are summed in one loop over the children (West
 1979: the deviations from the mean so far), which loses no digits where the mean is far greater than the deviation. The
 backward kernel stores w_ij and l_ij, which are 1/D of the votes' size; from them, and from votes that it computes
 again, a third kernel sums the matrices' gradients.
@@ -17,20 +17,7 @@ from torch import Tensor
 
 from capsexp.nn.capsules import output_size
 from capsexp.routing.em import WEIGHT_FLOOR
-from capsexp.routing.fast import triton_votes
-from capsexp.routing.fast.triton_votes import (
-    block,
-    child_number,
-    first_pixel,
-    folded,
-    launch,
-    launch_matrices,
-    matrix_column,
-    matrix_offsets,
-    softmax,
-    transposed,
-    votes_of,
-)
+from capsexp.routing.fast import triton_shared as shared
 
 
 @triton.jit
@@ -38,7 +25,7 @@ def _assigned(votes, mean, precision, offset, j, J: tl.constexpr):
     """R of one child, [P, J]."""
     distance = votes - mean
     distances = tl.sum(tl.sum(distance * distance * precision, axis=3), axis=2)
-    return softmax(offset - distances / 2, j, J)
+    return shared.softmax(offset - distances / 2, j, J)
 
 
 @triton.jit
@@ -50,19 +37,19 @@ def _forward(
 ):  # fmt: skip
     """Of a split's children T_j [split, P, J], μ_jd and Σ_i w_ij (v_ijd − μ_jd)², both [split, P, J, D]."""
     dtype: tl.constexpr = totals.dtype.element_ty
-    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
+    split, place, j, z, x, inside, at, mask = shared.block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
     if ASSIGNED:
         old_mean = tl.load(old_means + at, mask=mask, other=0)
         precision = tl.load(precisions + at, mask=mask, other=0)
         offset = tl.load(offsets + pair, mask=exists, other=0)
-    pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
+    pixel = shared.first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([BLOCK_P, BLOCK_J], dtype=dtype)
     mean = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     square = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
-        numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        numbers = shared.child_number(pixel, child, WIDTH, TYPES, KERNEL)
+        votes = shared.votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
         r = tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
         if ASSIGNED:
             r = _assigned(votes, old_mean, precision, offset, j, J)
@@ -89,7 +76,7 @@ def _backward(
     [P, K · I]; Σ_i l (v − μ') and Σ_i l (v − μ')², [split, P, J, D], and Σ_i l, [split, P, J], of a split's children.
     """
     dtype: tl.constexpr = means.dtype.element_ty
-    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
+    split, place, j, z, x, inside, at, mask = shared.block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
     if ASSIGNED:
         old_mean = tl.load(old_means + at, mask=mask, other=0)
@@ -102,10 +89,10 @@ def _backward(
     constant = tl.load(constants + pair, mask=exists, other=0)
     linear = tl.load(linears + at, mask=mask, other=0)
     quadratic = tl.load(quadratics + at, mask=mask, other=0)
-    pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
+    pixel = shared.first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     for child in range(split * part, tl.minimum(split * part + part, count)):
-        numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        numbers = shared.child_number(pixel, child, WIDTH, TYPES, KERNEL)
+        votes = shared.votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
         r = tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
         if ASSIGNED:
             r = _assigned(votes, old_mean, precision, offset, j, J)
@@ -128,7 +115,7 @@ def _backward(
             grad_votes -= pulled * precision
             tl.store(logits + stored, logit, mask=exists)
         for y in range(Y):
-            column = matrix_column(weight, child, y, j, z, J, Z, Y, dtype)
+            column = shared.matrix_column(weight, child, y, j, z, J, Z, Y, dtype)
             row = tl.sum(tl.sum(column[None, :, :, None] * grad_votes, axis=2), axis=1)
             patch = ((place[:, None] * count + child) * Y + y) * X + x[None, :]
             tl.store(grad_patches + patch, row, mask=inside[:, None] & (x < X)[None, :])
@@ -150,12 +137,12 @@ def _backward_matrices(
     child, split = tl.program_id(0).to(tl.int64) * BLOCK_I + tl.arange(0, BLOCK_I), tl.program_id(2).to(tl.int64)
     j, z, y = tl.program_id(1) * BLOCK_J + tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_Y)
     mask, inside = (j < J)[:, None] & (z < Z)[None, :], (child < count)[:, None]
-    entry, exists = matrix_offsets(child, child < count, j, z, y, J, Z, Y)
+    entry, exists = shared.matrix_offsets(child, child < count, j, z, y, J, Z, Y)
     matrix = tl.load(weight + entry, mask=exists, other=0).to(dtype)
     total = tl.zeros([BLOCK_I, BLOCK_J, BLOCK_Z, BLOCK_Y], dtype=dtype)
     for place in range(split * part, tl.minimum(split * part + part, places)):
-        pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
-        number = child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
+        pixel = shared.first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
+        number = shared.child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
         pair = (place * count + child[:, None]) * J + j[None, :]
         w = tl.load(weights + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
         if ASSIGNED:
@@ -181,21 +168,21 @@ def applies(children: Tensor, weight: Tensor) -> bool:
     """Whether a place's parents fit a program's registers: [B, H, W, I, C], [K · I, J, Z, Y]."""
     _, parents, rows, columns = weight.shape
     sizes = map(triton.next_power_of_2, (parents, rows, children.shape[-1] // columns))
-    return math.prod(sizes) <= 2 * triton_votes.ELEMENTS  # at 8192, in a loop over children, 376 bytes are spilled
+    return math.prod(sizes) <= 2 * shared.ELEMENTS  # at 8192, in a loop over children, 376 bytes are spilled
 
 
 def forward(
     children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor], kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """T [B, H', W', J], μ and σ² [B, H', W', J, D]."""
-    run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
+    run = shared.launch(children, weight, kernel, stride, shared.ELEMENTS // 2)
     given = [tensor.contiguous() for tensor in assignment] or [children] * 3  # which isn't read
     _, parents, rows, columns = weight.shape
     shape = (run.splits, len(children), *output_size(children.shape[1:3], kernel, stride), parents)
     totals = children.new_empty(shape)
     means, squares = children.new_empty(2, *shape, rows * (children.shape[-1] // columns))
     _forward[run.grid](
-        children.contiguous(), transposed(weight), activations.contiguous(), *given, totals, means, squares,
+        children.contiguous(), shared.transposed(weight), activations.contiguous(), *given, totals, means, squares,
         *run.sizes, **run.constants, ASSIGNED=bool(assignment),
     )  # fmt: skip
     total = totals.sum(dim=0)
@@ -211,10 +198,10 @@ def backward(
     moments: Sequence[Tensor], kernel: int, stride: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The gradients by children, weight, activations and, where there is one, assignment; `moments` as of `loops`."""
-    run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
+    run = shared.launch(children, weight, kernel, stride, shared.ELEMENTS // 2)
     given = [tensor.contiguous() for tensor in assignment] or [children] * 3  # which isn't read
     places, count, parents = run.sizes[0], *weight.shape[:2]
-    poses, matrices = children.contiguous(), transposed(weight)
+    poses, matrices = children.contiguous(), shared.transposed(weight)
     mean, constant, linear, quadratic = (moment.contiguous() for moment in moments)
     grad_patches, grad_activations = (children.new_empty(places, count, *rest) for rest in (children.shape[4:], ()))
     w, logits = children.new_empty(2, places, count, parents)
@@ -223,15 +210,15 @@ def backward(
         poses, matrices, activations.contiguous(), *given, mean, constant, linear, quadratic,
         grad_patches, grad_activations, w, logits, *sums, *run.sizes, **run.constants, ASSIGNED=bool(assignment),
     )  # fmt: skip
-    second = launch_matrices(run, weight)
+    second = shared.launch_matrices(run, weight)
     grad_matrices = children.new_empty(second.splits, *weight.shape)
     old_mean, precision, _ = given
     _backward_matrices[second.grid](
         poses, weight.contiguous(), old_mean, precision, mean, linear, quadratic, w, logits, grad_matrices,
         *second.sizes, **second.constants, ASSIGNED=bool(assignment),
     )  # fmt: skip
-    grad_inputs = folded(grad_patches, children, kernel, stride), grad_matrices.sum(dim=0).to(weight.dtype)
-    grad_activations = folded(grad_activations, activations, kernel, stride)
+    grad_inputs = shared.folded(grad_patches, children, kernel, stride), grad_matrices.sum(dim=0).to(weight.dtype)
+    grad_activations = shared.folded(grad_activations, activations, kernel, stride)
     if not assignment:
         return *grad_inputs, grad_activations
     pulled, squares, grad_offset = (part.sum(dim=0) for part in sums)

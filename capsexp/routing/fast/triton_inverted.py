@@ -1,6 +1,6 @@
 """`forward` and `backward` of `capsexp.routing.fast.inverted` as Triton kernels, for CUDA; the formulas are there.
 
-Votes exist in registers only, see `triton_votes`. The backward kernel stores r_ij and ∂a_ij, which are 1/D of the
+Votes exist in registers only, see `triton_shared`. The backward kernel stores r_ij and ∂a_ij, which are 1/D of the
 votes' size; from them a third kernel sums the matrices' gradients.
 """
 
@@ -9,20 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from capsexp.routing.fast import triton_votes
-from capsexp.routing.fast.triton_votes import (
-    block,
-    child_number,
-    first_pixel,
-    folded,
-    launch,
-    launch_matrices,
-    matrix_column,
-    matrix_offsets,
-    softmax,
-    transposed,
-    votes_of,
-)
+from capsexp.routing.fast import triton_shared as shared
 
 
 @triton.jit
@@ -34,14 +21,14 @@ def _forward(
 ):  # fmt: skip
     """totals[split] [P, J, Z, X], from parents that are divided by √D already."""
     dtype: tl.constexpr = parents.dtype.element_ty
-    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
+    split, place, j, z, x, inside, at, mask = shared.block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     queries = tl.load(parents + at, mask=mask, other=0)
-    pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
+    pixel = shared.first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
-        numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
-        r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
+        numbers = shared.child_number(pixel, child, WIDTH, TYPES, KERNEL)
+        votes = shared.votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        r = shared.softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         total += r[:, :, None, None] * votes
     tl.store(totals + split * places * J * Z * X + at, total, mask=mask)
 
@@ -57,15 +44,15 @@ def _backward(
     [P, K · I, Y, X].
     """
     dtype: tl.constexpr = parents.dtype.element_ty
-    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
+    split, place, j, z, x, inside, at, mask = shared.block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     queries = tl.load(parents + at, mask=mask, other=0)
     gradients = tl.load(gradient + at, mask=mask, other=0)
-    pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
+    pixel = shared.first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
-        numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
-        r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
+        numbers = shared.child_number(pixel, child, WIDTH, TYPES, KERNEL)
+        votes = shared.votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        r = shared.softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         weighted = r * tl.sum(tl.sum(votes * gradients, axis=3), axis=2)
         a = weighted - r * tl.sum(weighted, axis=1)[:, None]
         total += a[:, :, None, None] * votes
@@ -74,7 +61,7 @@ def _backward(
         tl.store(agreements + pair, a, mask=inside[:, None] & (j < J)[None, :])
         grad_votes = r[:, :, None, None] * gradients + a[:, :, None, None] * queries
         for y in range(Y):
-            column = matrix_column(weight, child, y, j, z, J, Z, Y, dtype)
+            column = shared.matrix_column(weight, child, y, j, z, J, Z, Y, dtype)
             row = tl.sum(tl.sum(column[None, :, :, None] * grad_votes, axis=2), axis=1)
             patch = ((place[:, None] * count + child) * Y + y) * X + x[None, :]
             tl.store(grad_patches + patch, row, mask=inside[:, None] & (x < X)[None, :])
@@ -95,8 +82,8 @@ def _backward_matrices(
     mask, inside = (j < J)[:, None] & (z < Z)[None, :], (child < count)[:, None]
     total = tl.zeros([BLOCK_I, BLOCK_J, BLOCK_Z, BLOCK_Y], dtype=dtype)
     for place in range(split * part, tl.minimum(split * part + part, places)):
-        pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
-        number = child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
+        pixel = shared.first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
+        number = shared.child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
         pair = (place * count + child[:, None]) * J + j[None, :]
         r = tl.load(coefficients + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
         a = tl.load(agreements + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
@@ -107,15 +94,15 @@ def _backward_matrices(
             column = tl.load(children + (number * Y + y[None, :]) * X + x, mask=inside & (y < Y)[None, :], other=0)
             column = column.to(weight.dtype.element_ty).to(dtype)
             total += (r * gradients + a * queries)[:, :, :, None] * column[:, None, None, :]
-    at, mask = matrix_offsets(split * count + child, child < count, j, z, y, J, Z, Y)
+    at, mask = shared.matrix_offsets(split * count + child, child < count, j, z, y, J, Z, Y)
     tl.store(grad_matrices + at, total, mask=mask)
 
 
 def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
     """[B, H, W, I, C], [K · I, J, Z, Y], [B, H', W', J, D] -> s, [B, H', W', J, D]."""
-    first = launch(children, weight, kernel, stride, triton_votes.ELEMENTS)
+    first = shared.launch(children, weight, kernel, stride, shared.ELEMENTS)
     totals = parents.new_empty(first.splits, *parents.shape)
-    queries, matrices = (parents / parents.shape[-1] ** 0.5).contiguous(), transposed(weight)
+    queries, matrices = (parents / parents.shape[-1] ** 0.5).contiguous(), shared.transposed(weight)
     _forward[first.grid](children.contiguous(), matrices, queries, totals, *first.sizes, **first.constants)
     return totals.sum(dim=0)
 
@@ -124,20 +111,20 @@ def backward(
     gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by children, weight and parents, from that by s."""
-    first = launch(children, weight, kernel, stride, triton_votes.ELEMENTS)
+    first = shared.launch(children, weight, kernel, stride, shared.ELEMENTS)
     root, places, count = parents.shape[-1] ** 0.5, first.sizes[0], len(weight)
     gradients, poses, queries = gradient.contiguous(), children.contiguous(), (parents / root).contiguous()
     grad_patches = parents.new_empty(places, count, children.shape[-1])
     grad_parents = parents.new_empty(first.splits, *parents.shape)
     r, a = parents.new_empty(2, places, count, weight.shape[1])
-    matrices = transposed(weight)
+    matrices = shared.transposed(weight)
     _backward[first.grid](
         gradients, poses, matrices, queries, grad_patches, grad_parents, r, a, *first.sizes, **first.constants
     )  # fmt: skip
-    second = launch_matrices(first, weight)
+    second = shared.launch_matrices(first, weight)
     grad_matrices = parents.new_empty(second.splits, *weight.shape)
     _backward_matrices[second.grid](
         gradients, poses, matrices, queries, r, a, grad_matrices, *second.sizes, **second.constants
     )  # fmt: skip
-    grad_children = folded(grad_patches, children, kernel, stride)
+    grad_children = shared.folded(grad_patches, children, kernel, stride)
     return grad_children, grad_matrices.sum(dim=0).to(weight.dtype), grad_parents.sum(dim=0) / root

@@ -48,12 +48,12 @@ def test_the_kernels_equal_the_procedure(cases: list[tuple[str, str, str]]) -> N
 
 def main(words: list[str]) -> None:
     """Compares some shapes: three words each, see SOME."""
-    from capsexp.routing.fast import em, inverted, triton_votes
+    from capsexp.routing.fast import em, inverted, triton_shared
 
     em.Loops.of = inverted.Loops.of = lambda *arguments: None  # type: ignore[method-assign]
     for name, budget, procedure in zip(*[iter(words)] * 3, strict=True):
         torch.manual_seed(0)
-        triton_votes.PROGRAMS, triton_votes.ELEMENTS = BUDGETS[budget]
+        triton_shared.PROGRAMS, triton_shared.ELEMENTS = BUDGETS[budget]
         assert_equal(SHAPES[name], procedure, ["kernels"], iterations=2)
         if name == "matrix":
             assert_rounded(SHAPES[name], procedure, "kernels")
