@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from statistics import mean, median
+from statistics import median
 
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing, Theme
@@ -32,16 +32,9 @@ class StripRow:
     label: str
     published: float | None
     values: Sequence[float] = ()  # a dot each
+    center: float | None = None  # of the values
+    texts: tuple[str, str] = ("", "")  # both numbers as printed: 82.95, ≥ 40.0
     interval: tuple[float, float] | None = None  # of a claim, from the mean of its other row
-    measured: float | None = None  # None: the mean of the values
-    hollow: bool = False  # no test of the published number
-    published_text: str = ""  # as its source has it
-    measured_text: str = ""  # where it isn't the number at the center: ≥ 40.0
-
-    @property
-    def center(self) -> float | None:
-        """The measured number."""
-        return mean(self.values) if self.measured is None and self.values else self.measured
 
 
 @dataclass(frozen=True)
@@ -52,14 +45,14 @@ class Strip:
         panels: by title; an empty one for a single panel.
         axis: what is drawn, with its unit.
         legend: by kind of mark (published, dot, mean) what it means.
-        digits: of the numbers, behind the point.
+        hollow: whether the values don't test the published numbers.
         remark: sentences below the panels.
     """
 
     panels: Mapping[str, Sequence[StripRow]]
     axis: str
     legend: Mapping[str, str] = field(default_factory=lambda: SEEDS)
-    digits: int = 2
+    hollow: bool = False
     remark: str = ""
 
     def drawing(self, missing: Sequence[str] = ()) -> Drawing:
@@ -83,26 +76,19 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
     for line in rows.block.lines:
         if line.row.data in trained:
             cell, name, number = line.cells[measure.name], title_of(line.row.data), line.row.printed.get(measure.name)
-            label, values = line.row.name.removesuffix(name).strip() or line.row.name, cell.values
-            text = printed(number, measure.name) if number else ""
-            bound = f"≥ {decimal(cell.mean, measure.digits)}" if any(cell.bounds) and cell.mean else ""
-            row = StripRow(
-                label,
-                number.value if number else None,
-                values,
-                _interval(results, rows.block, line.row.name, measure.name),
-                hollow=not is_whole(results.study, rows.block.block, measure.name),
-                published_text=text,
-                measured_text=bound,
-            )
-            if row.published is not None or row.values:
+            if number or cell.values:
+                label, center = line.row.name.removesuffix(name).strip() or line.row.name, cell.mean
+                text = "" if center is None else "≥ " * any(cell.bounds) + decimal(center, measure.digits)
+                texts = printed(number, measure.name) if number else "", text
+                interval = _interval(results, rows.block, line.row.name, measure.name)
+                row = StripRow(label, number.value if number else None, cell.values, center, texts, interval)
                 panels.setdefault(name, []).append(row)
     axis = measure.title[0].upper() + measure.title[1:]
     best, chosen = "Best test accuracy over the epochs, %", "Test accuracy, epoch chosen on held-out images, %"
     if measure.name == "accuracy":
         axis = chosen if rows.block.is_heldout else best
-    remark = f"Trained here: {rows.training}."
-    return Strip(panels, axis, digits=measure.digits, remark=remark).drawing(rows.missing)
+    hollow = not is_whole(results.study, rows.block.block, measure.name)
+    return Strip(panels, axis, hollow=hollow, remark=f"Trained here: {rows.training}.").drawing(rows.missing)
 
 
 def _interval(results: StudyResults, block: MeasuredBlock, row: str, measure: str) -> tuple[float, float] | None:
@@ -121,7 +107,8 @@ def _of_steps(results: StudyResults) -> Drawing:
     timed = next((one for one in results.claims if one.seconds), None)
     if timed is None:
         raise UndrawnError(f"no steps of {results.study.name} are measured: make bench-claims")
-    rows = [StripRow(name, None, seconds, measured=median(seconds)) for name, seconds in timed.seconds.items()]
+    of_rows = ((name, seconds, median(seconds)) for name, seconds in timed.seconds.items())
+    rows = [StripRow(name, None, seconds, center, ("", decimal(center, 2))) for name, seconds, center in of_rows]
     legend = {"dot": "one round", "mean": "median of the rounds"}
     return Strip({"": rows}, "seconds of a batch", legend, remark=f"Here: {timed.reason}.").drawing()
 
@@ -150,6 +137,7 @@ class _Picture:
 
     def __init__(self, strip: Strip, theme: Theme, narrow: bool) -> None:
         self.strip, self.theme = strip, theme
+        self.published, self.ink = (theme.soft, theme.soft) if strip.hollow else (theme.published, theme.ink)
         self.width, self.y, self.parts = NARROW if narrow else WIDE, 0.0, list[str]()
         self._legend()
         columns = 1 if narrow or len(strip.panels) == 1 else 2
@@ -189,11 +177,10 @@ class _Picture:
         """What the marks mean, that of numbers beyond an axis only where there are any."""
         x, self.y, legend = 0.0, 16.0, dict(self.strip.legend)
         every = [row for rows in self.strip.panels.values() for row in rows]
-        self.published = any(row.published is not None for row in every)
-        self.hollow = any(row.hollow for row in every)
-        if not self.published:
+        self.has_published = any(row.published is not None for row in every)
+        if not self.has_published:
             legend.pop("published", None)
-        elif self.hollow:
+        elif self.strip.hollow:
             legend["published"] = SHORT
         if any(row.interval for row in every):
             legend["interval"] = INTERVAL
@@ -206,18 +193,18 @@ class _Picture:
             wide = 38 + 6.6 * len(meaning)
             if x and x + wide > self.width:
                 x, self.y = 0.0, self.y + 20
-            self._mark(kind, x + 9, self.y - 4, self.hollow)
+            self._mark(kind, x + 9, self.y - 4)
             self.text(x + 24, self.y, meaning, self.theme.soft, 12)
             x += wide
         self.y += 30
 
-    def _mark(self, kind: str, x: float, y: float, hollow: bool = False) -> None:
-        """A mark of the legend's kinds; hollow: of numbers that don't test each other."""
-        soft, ink = self.theme.soft, self.theme.ink
+    def _mark(self, kind: str, x: float, y: float) -> None:
+        """A mark of the legend's kinds; hollow, and grey, of numbers that don't test each other."""
+        soft, hollow = self.theme.soft, self.strip.hollow
         if kind == "published":
-            self.line(x, y - 11, x, y + 11, *((soft, 5) if hollow else (self.theme.published, 6)))
+            self.line(x, y - 11, x, y + 11, self.published, 5 if hollow else 6)
         elif kind == "mean":
-            self.line(x, y - 9, x, y + 9, soft if hollow else ink, 2)
+            self.line(x, y - 9, x, y + 9, self.ink, 2)
         elif kind == "interval":
             self.line(x - 9, y, x + 9, y, soft, 1.5)
         elif kind == "beyond":
@@ -232,8 +219,8 @@ class _Picture:
         theme, right = self.theme, left + wide
         self.ends, self.limits = (left + 8, right - 8), limits_of(rows)
         self.text(left, self.y, title, theme.ink, 14)
-        if self.published:
-            self.text(right - NUMBER, self.y, "published", theme.soft if self.hollow else theme.published, 11, "end")
+        if self.has_published:
+            self.text(right - NUMBER, self.y, "published", self.published, 11, "end")
         self.text(right, self.y, "measured", theme.ink, 11, "end")
         self.y += 8
         shown = ticks(*self.limits)
@@ -251,34 +238,31 @@ class _Picture:
 
     def _row(self, row: StripRow, left: float, right: float, shown: Sequence[float]) -> None:
         """Label and numbers, below them the marks."""
-        strip, theme = self.strip, self.theme
+        theme = self.theme
         label = textwrap.wrap(row.label, int((right - left - 2 * NUMBER) / 7.2)) or [""]
         base, y = self.y + 14, self.y + 14 * len(label) + 14
         self.y = y + 14
         for tick in shown:
             self.line(self.x(tick), y - 10, self.x(tick), y + 14, theme.rule, 1)
-        published, ink = (theme.soft, theme.soft) if row.hollow else (theme.published, theme.ink)
         for at, line in enumerate(label):
             self.text(left, base + 14 * at, line, theme.ink)
         if row.interval:
             self.line(self.x(row.interval[0]), y, self.x(row.interval[1]), y, theme.soft, 1.5)
-        marks = [("published", row.published, published), *(("dot", value, theme.soft) for value in row.values)]
+        marks = [("published", row.published, self.published), *(("dot", value, theme.soft) for value in row.values)]
         if row.center is not None and self.limits[0] <= row.center:
-            marks.append(("mean", row.center, ink))
+            marks.append(("mean", row.center, self.ink))
         for kind, value, colour in marks:
             if value is not None:
-                self._placed(value, y, colour, kind, row.hollow)
-        if row.published is not None:
-            text = row.published_text or decimal(row.published, strip.digits)
-            self.text(right - NUMBER, base, text, published, align="end")
-        if row.center is not None:
-            self.text(right, base, row.measured_text or decimal(row.center, strip.digits), theme.ink, align="end")
+                self._placed(value, y, colour, kind)
+        for text, x, colour in zip(row.texts, (right - NUMBER, right), (self.published, theme.ink), strict=True):
+            if text:
+                self.text(x, base, text, colour, align="end")
 
-    def _placed(self, value: float, y: float, colour: str, kind: str, hollow: bool) -> None:
+    def _placed(self, value: float, y: float, colour: str, kind: str) -> None:
         """The mark at its place, or a triangle at the edge of the axis that it lies beyond."""
         x, (low, high) = self.x(value), self.limits
         if low <= value <= high:
-            self._mark(kind, x, y, hollow)
+            self._mark(kind, x, y)
         else:
             self._beyond(x, y, -1 if value < low else 1, colour)
 

@@ -16,9 +16,9 @@ from capsexp.study import studies
 from capsexp.study.selection import select
 
 ROWS = [
-    StripRow("CNN", None, [82.0, 82.5]),
-    StripRow("CapsNet & <co>", 82.95, [83.0, 84.0]),
-    StripRow("DA", 85.0, published_text="85.0"),
+    StripRow("CNN", None, [82.0, 82.5], 82.25, ("", "82.25")),
+    StripRow("CapsNet & <co>", 82.95, [83.0, 84.0], 83.5, ("82.95", "83.50")),
+    StripRow("DA", 85.0, texts=("85.0", "")),
 ]
 NAME = re.compile(r"\{.*\}")
 
@@ -77,12 +77,11 @@ def test_two_panels_stand_beside_each_other_and_on_a_narrow_screen_below() -> No
 
 
 def test_a_seed_far_below_is_an_arrow_and_the_others_can_be_told_apart() -> None:
-    rows = [StripRow("A", 99.7, [17.95, 97.0]), StripRow("B", 99.6, [97.2, 97.4])]
+    rows = [StripRow("A", 99.7, [17.95, 97.0], 57.48), StripRow("B", 99.6, [97.2, 97.4], 97.3)]
     assert limits_of(rows)[0] > 96
     texts, marks = drawn(Strip({"": rows}, "accuracy, %"))
     assert sum(mark["name"] == "path" for mark in marks) == 2  # in the legend, too
     assert "beyond the axis" in [text for text, _ in texts]
-    assert "57.48" in [text for text, _ in texts]
     assert sum(mark.get("stroke") == THEMES["light"].ink for mark in marks) == 2  # the legend's mean, and B's
     assert limits_of([StripRow("A", 91.0, [80.0, 80.1])])[0] < 80  # two of three are no exception
     assert limits_of([StripRow("A", None)])[0] < limits_of([StripRow("A", None)])[1]
@@ -109,7 +108,8 @@ def test_after_a_shorter_training_marks_are_hollow_and_published_numbers_grey(tm
 
 @pytest.mark.parametrize("suffix", ["_light.svg", "_narrow_light.svg"])
 def test_texts_can_be_read_and_do_not_overlap(suffix: str) -> None:
-    rows = [StripRow("A very long name of a network, with attention", 99.1, [98.0, 98.5]), *ROWS]
+    name = "A very long name of a network, with attention"
+    rows = [StripRow(name, 99.1, [98.0, 98.5], 98.25, ("99.1", "98.25")), *ROWS]
     texts, _ = drawn(Strip({"CIFAR-10": rows, "SVHN": rows}, "accuracy, %"), suffix)
     assert all(int(at["font-size"]) >= 11 for _, at in texts)
     boxes = []
