@@ -85,19 +85,20 @@ def measure(
     for study in chosen:
         selection = select(study, typed)
         selections.append(select(study, typed, setting) if selection.blocks[0].name == TYPED else selection)
-    there = {study.name for study in chosen} if not typed else set()
-    loaded = (studies.load(name) for name in studies.names() if name not in there)
-    corrected_for = {one.study.source for one in selections if one.blocks[0].name != TYPED}
-    others = [select(study) for study in loaded if study.source in corrected_for]
-    every = [*selections, *others]
-    of_sources = {study.source: [one for one in every if one.study.source == study.source] for study in chosen}
-    measured = {
-        id(one.selection): one for some in of_sources.values() for one in measure_together(some, indexed, steps)
-    }
-    return [
-        replace(one, typed_words=typed, claims=corrected(one.claims, _of_source(one, [*measured.values()])))
-        for one in (measured[id(selection)] for selection in selections)
-    ]
+    whole = {study.name for study in chosen} if not typed else set()
+    measured: dict[int, StudyResults] = {}
+    for source in dict.fromkeys(study.source for study in chosen):
+        own = {at: one for at, one in enumerate(selections) if one.study.source == source}
+        others: list[Study] = []
+        if any(one.blocks[0].name != TYPED for one in own.values()):
+            loaded = (studies.load(name) for name in studies.names() if name not in whole)
+            others = [study for study in loaded if study.source == source]
+        together = measure_together([*own.values(), *map(select, others)], indexed, steps)
+        of_source = [claim for one in together if not one.typed for claim in one.claims]
+        for at, one in zip(own, together, strict=False):
+            claims = corrected(one.claims, one.claims if one.typed else of_source)
+            measured[at] = replace(one, typed_words=typed, claims=claims)
+    return [one for _, one in sorted(measured.items())]
 
 
 def measure_together(selections: Sequence[Selection], indexed: Index, steps: Steps) -> list[StudyResults]:
@@ -120,11 +121,3 @@ def _measured(
         blocks.append(MeasuredBlock(block, [replace(row, cells=cells_of(study, row, pools, indexed)) for row in shown]))
     claims = [measure_claim(claim, study, settings, pools, indexed, steps) for claim in study.claims]
     return StudyResults(study, selection, blocks, claims)
-
-
-def _of_source(results: StudyResults, measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
-    """The claims of all studies of the same source; of another experiment, its own."""
-    if results.typed:
-        return results.claims
-    same = [one for one in measured if one.study.source == results.study.source and not one.typed]
-    return [claim for one in same for claim in one.claims]
