@@ -43,9 +43,6 @@ class COIL20(Reader):
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
     split_seed: Seed = 0
 
-    def parts(self, path: Path) -> list[Path]:
-        return [path / file.name for file in path.iterdir() if _NAME.fullmatch(file.name)] if path.is_dir() else [path]
-
     def digest(self, path: Path) -> str:
         md5 = hashlib.md5(usedforsecurity=False)
         for name, _, contents in _views(path):

@@ -88,9 +88,6 @@ class Folder(Options, Reader):
         kept = f", {printable(self.source.group)} kept together" if self.source.group else ""
         return f"own images, {part} drawn for the test with seed {self.split_seed}{kept}"
 
-    def parts(self, path: Path) -> list[Path]:
-        return array_files(path) or [entry.picture for entry in listing(self.source).entries]
-
     def digest(self, path: Path) -> str:
         md5 = hashlib.md5(usedforsecurity=False)
         for file in array_files(path):

@@ -83,10 +83,6 @@ class Reader(ABC):
         ]
         return max(found, key=len)  # the first of the longest
 
-    def parts(self, path: Path) -> list[Path]:
-        """The files on disk that `path` consists of: itself; a reader of folders overrides it."""
-        return [path]
-
     def digest(self, path: Path) -> str:
         """The md5 of the unpacked contents."""
         with _opened(path) as stream:

@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 _TIMEOUT = 20.0  # seconds without an answer
 _NAMED = 20  # classes in a line; of more, that with the fewest and that with the most images
 
-#: Name, size and time of each file.
-FileStates = tuple[tuple[str, int, int], ...]
-#: (path and how its classes are named, state of its files) → md5, of what this process has read.
-_known: dict[tuple[str, FileStates], str] = {}
+#: (path, how its classes are named) → md5, of what this process has read.
+_known: dict[tuple[Path, str], str] = {}
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def class_names(data: Data) -> list[str]:
 
 
 def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
-    """The identity of the set that `load` would load. A process reads unchanged files once.
+    """The identity of the set that `load` would load, of which a process reads the files once.
 
     Without `download`, missing files that `data.download` allows to fetch are taken for the published ones.
     """
@@ -183,27 +181,17 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     reader: Reader = data.reader.make()
     paths = _located(data, reader, reader.root(data), log)
     named = f"{data.labels} {data.columns} {data.group}"  # the same files can have other classes
-    states = {key: (f"{path} {named}", _state(path, reader)) for key, path in paths.items()}
-    unknown = [key for key, state in states.items() if state not in _known]
+    names = {key: (path, named) for key, path in paths.items()}
+    unknown = [key for key, name in names.items() if name not in _known]
     if unknown and not reader.packaged:
         path = paths[unknown[0]]
         log(f"{data.name}: reading {path if len(paths) == 1 else path.parent} …")
     for key in paths if read else unknown:
         with decoding(paths[key], reader.remedy):
-            _known[states[key]] = reader.digest(paths[key])
-    md5s = {key: _known[state] for key, state in states.items()}
+            _known[names[key]] = reader.digest(paths[key])
+    md5s = {key: _known[name] for key, name in names.items()}
     version = Version(reader.note(), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
     return reader, paths, _identity(data, version, md5s)
-
-
-def _state(path: Path, reader: Reader) -> FileStates:
-    """What changes when a file is added, removed, renamed, resized or written again.
-
-    Size and time of a file stay as they are when a disk loses bits, or `cp -p` replaces it.
-    """
-    with decoding(path, reader.remedy):
-        stats = {str(part.relative_to(path.parent)): part.stat() for part in reader.parts(path)}
-        return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()))
 
 
 def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity:
