@@ -20,7 +20,7 @@ from capsexp import Seed
 from capsexp.config.checks import check_value
 from capsexp.config.schema import Data
 from capsexp.data.listing import FLAT, Listing, Source, array_files, listing, place
-from capsexp.data.pictures import Background, Conversion, Options, Picture, converted, is_colour, listed
+from capsexp.data.pictures import Background, Conversion, Options, converted, is_colour, listed
 from capsexp.data.reader import Images, Reader, host_memory, part_of_each
 from capsexp.errors import InputError, printable
 
@@ -104,7 +104,10 @@ class Folder(Options, Reader):
         """The images in the configured size, [N, size, size] or [N, size, size, 3]: training, test, validation."""
         found = listing(self.source)
         pictures = [entry.picture for entry in found.entries]
-        _check_memory(pictures, data)
+        needed = 3 * len(pictures) * data.channels * data.size**2  # as decoded, as split, in the networks' layout
+        if needed > (memory := host_memory()):
+            sizes = f"{needed / 1e9:,.1f} GB of memory, and this machine has {memory / 1e9:,.1f}"
+            raise InputError(f"data.size={data.size}: {len(pictures):,} images take {sizes}; smaller ones take less")
         pixels, problems = converted(pictures, conversion_of(data))
         if problems and not self.skip_damaged:
             others = [problem for problem in problems.values() if "data.reader." not in problem]
@@ -154,12 +157,3 @@ def has_test(source: Source) -> bool:
 def _channels(source: Source) -> int:
     """3 if an image is in colour, else 1."""
     return 3 if any(is_colour(entry.picture) for entry in listing(source).entries) else 1
-
-
-def _check_memory(images: Sequence[Picture], data: Data) -> None:
-    """Raises InputError for images that don't fit into memory, before any is decoded."""
-    stored = sum(image.nbytes for image in images if isinstance(image, np.ndarray))
-    needed = stored + 3 * len(images) * data.channels * data.size**2  # as decoded, as split, in the networks' layout
-    if needed > (memory := host_memory()):
-        sizes = f"{needed / 1e9:,.1f} GB of memory, and this machine has {memory / 1e9:,.1f}"
-        raise InputError(f"data.size={data.size}: {len(images):,} images take {sizes}; smaller ones take less")
