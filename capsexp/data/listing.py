@@ -72,10 +72,10 @@ def place(typed: str | None) -> Path:
     if typed and (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
         return path
     state = "missing" if not typed else "no folder" if path.exists() else "isn't there"
-    raise InputError(
-        f"data.path={typed or ''}: {state}; must be a folder with a folder for each class, or an .npz file; "
-        "unpack an archive; for a table, data.path is the pictures' folder, data.labels the table"
-    )
+    wanted = "must be a folder with a folder for each class, or an .npz file"
+    if path.is_file():
+        wanted += "; an archive must be unpacked, a table is data.labels=FILE beside data.path=FOLDER"
+    raise InputError(f"data.path={typed or ''}: {state}; {wanted}")
 
 
 @cache  # a folder is walked once a process
