@@ -194,11 +194,13 @@ def _columns(table: Path, header: list[str], typed: Mapping[str, str], needed: S
     known = {what: [usual[one] for one in words.split() if one in usual] for what, words in _COLUMNS.items()}
     columns = {what: names[0] for what, names in known.items() if names} | dict(typed)
     every = ", ".join(map(str, header))
-    if wrong := [one for one in columns.values() if one not in header]:
-        raise InputError(f"{table}: has no column {wrong[0]}; has {every}")
+    for what, column in typed.items():
+        if column not in header:
+            key = "data.group" if what == "group" else "data.columns"
+            raise InputError(f"{table}: has no column {column}, which {key} names (null: none); has {every}")
     if unknown := [what for what in needed if what not in columns]:
-        typed_in = "data.columns=[FILE,CLASS] of a training names them"
-        raise InputError(f"{table}: none of the columns {every} is known as {unknown[0]}; {typed_in}")
+        remedy = "rename one, or name them by data.columns=[FILE,CLASS]"
+        raise InputError(f"{table}: none of the columns {every} is known as {unknown[0]}; {remedy}")
     return columns
 
 

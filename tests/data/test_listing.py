@@ -66,8 +66,12 @@ def test_pictures_without_a_class_are_left_out_and_said(tmp_path: Path) -> None:
     [
         ([("x.png", "a", "")], ["data.labels=labels.csv"], "labels.csv: names pictures in .*: x.png is not there"),
         (ROWS, ["data.labels=none.csv"], "data.labels=none.csv: no such file in "),
-        (ROWS, ["data.labels=labels.csv", "data.columns=[file,kind]"], "has no column kind; has file, label, patient"),
-        (ROWS, ["data.labels=labels.csv", "data.group=scan"], "labels.csv: has no column scan; has file"),
+        (
+            ROWS,
+            ["data.labels=labels.csv", "data.columns=[file,kind]"],
+            "no column kind, which data.columns names .*; has file, label, patient",
+        ),
+        (ROWS, ["data.labels=labels.csv", "data.group=scan"], "labels.csv: has no column scan, which data.group names"),
         ([*ROWS, ("000.png", "odd", "")], ["data.labels=labels.csv"], "has 000.png twice, differently"),
         ([("009.png", "odd", "")], ["data.labels=labels.csv", "data.group=patient"], ".*/009.png has none; must be"),
         (ROWS, ["data.labels='(x'"], r"\(x: no pattern with one pair of brackets"),
@@ -83,7 +87,7 @@ def test_other_tables_are_one_line(rows: list[Any], words: list[str], line: str,
 
 def test_unknown_columns_are_typed(tmp_path: Path) -> None:
     place = table(tmp_path, *ROWS, header="scan_file,finding,patient")
-    line = "labels.csv: none of the columns scan_file, finding, patient is known as file; data.columns=[FILE,CLASS] of"
+    line = "labels.csv: none of the columns scan_file, finding, patient is known as file; rename one, or"
     assert line in refused(data, place, "data.labels=labels.csv")
     assert data(place, "data.labels=labels.csv", "data.columns=[scan_file,finding]").class_names == ["even", "odd"]
 
