@@ -52,17 +52,6 @@ def test_no_measurement_begins_after_the_end(
     assert (clock, capsys.readouterr().err) == ([0, 3, 6], "2 of 4 left out: no time left\n")
 
 
-def test_only_a_cpu_measures_memory_in_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.subprocess, "run", raising(AssertionError()))
-    monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("cuda"), "bf16"))
-    monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: None, bench._config(case, [])))
-    for name in ("empty_cache", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10**9)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 10**9)
-    assert [steps.memory_gb for steps in bench._case(0, bench._options([]))] == [2.0, 2.0]
-
-
 def test_a_step_that_does_not_fit_the_memory_has_no_peak(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: torch.empty(10**15), None))
     assert bench._peak(bench._options(["--alone=0", "--way=reference"])) is None
@@ -98,8 +87,8 @@ def test_operations_are_counted_in_another_step_than_the_first(
     assert hooked == [False, True, False]
 
 
-@pytest.mark.parametrize(("too_large", "ways"), [("reference", ["fast"]), ("fast", [])])
-def test_a_way_that_does_not_fit_a_gpu_loses_nothing_else(
+@pytest.mark.parametrize(("too_large", "ways"), [("", ["fast", "reference"]), ("reference", ["fast"]), ("fast", [])])
+def test_memory_of_a_gpu_and_a_way_that_does_not_fit_it_loses_nothing_else(
     too_large: str, ways: list[str], bench: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(case: str, way: str, options: object) -> tuple[Callable[[], None], Config]:
@@ -107,11 +96,15 @@ def test_a_way_that_does_not_fit_a_gpu_loses_nothing_else(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return lambda: None, bench._config(case, [])
 
+    monkeypatch.setattr(bench.subprocess, "run", raising(AssertionError()))  # in which a CPU's memory is measured
     monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("cuda"), "bf16"))
     monkeypatch.setattr(bench, "_step", step)
-    monkeypatch.setattr(bench, "_start_peak", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 10**9)
-    assert [steps.way for steps in bench._case(0, bench._options([]))] == ways
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10**9)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 10**9)
+    measured = bench._case(0, bench._options([]))
+    assert [(steps.way, steps.memory_gb) for steps in measured] == [(way, 2.0) for way in ways]
 
 
 def test_what_is_measured_is_written_before_the_next_case(

@@ -58,7 +58,7 @@ class FastEMRouting(FastRouting, EMRouting):
         weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             for iteration in range(1, self.iterations + 1):
-                gaussians = fitted(votes, weight, assignment)
+                gaussians = fitted_without_votes(votes, weight, assignment)
                 logits = self.logits(gaussians, iteration)
                 assignment = self._assignment(gaussians, logits)
             return Capsules(votes.of_places(gaussians.mean), votes.of_places(logits.sigmoid()))
@@ -69,7 +69,7 @@ class FastEMRouting(FastRouting, EMRouting):
         return Assignment(gaussians.mean, scale / gaussians.variance, offset)
 
 
-def fitted(votes: VoteInputs, weight: Tensor, assignment: Sequence[Tensor]) -> Gaussians:
+def fitted_without_votes(votes: VoteInputs, weight: Tensor, assignment: Sequence[Tensor]) -> Gaussians:
     """The Gaussians [B, H', W', J, …] of an iteration.
 
     Args:

@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
 from capsexp.routing.em import WEIGHT_FLOOR, Activation
-from capsexp.routing.fast.em import fitted
+from capsexp.routing.fast.em import fitted_without_votes
 from capsexp.routing.fast.loops import Loops, inverted_backward, inverted_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 from capsexp.routing.inverted import InvertedRouting
@@ -64,7 +64,7 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
         weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             queries = [] if parents is None else [_on_grid(parents) / parents.shape[-1] ** 0.5]
-            gaussians = fitted(votes, weight, queries)
+            gaussians = fitted_without_votes(votes, weight, queries)
             divisor = gaussians.weight * (len(weight) / weight.shape[1]) + WEIGHT_FLOOR  # T_j + ε
             poses = self.norm(gaussians.mean * divisor[..., None])
             present = activation(gaussians, self.inverse_temperature).sigmoid()

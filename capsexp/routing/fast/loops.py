@@ -234,7 +234,7 @@ def inverted_backward(loops: Loops, parents: Tensor, gradient: Tensor) -> tuple[
 
 
 def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """T, μ and σ² of EM routing; `assignment` as of `em.fitted`."""
+    """T, μ and σ² of EM routing; `assignment` as of `em.fitted_without_votes`."""
     total = loops.new(loops.parents)
     mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))
     kept = loops.children.new_empty(loops.threads, PLACES * loops.matrices.shape[0] * loops.parents)

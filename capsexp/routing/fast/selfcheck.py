@@ -10,7 +10,6 @@ a line of the log `capsexp` says why.
 import copy
 import logging
 import math
-import threading
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,6 @@ TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, to
 ITERATIONS = 3
 
 _failures: dict[Hashable, str | None] = {}  # why there is no fast path, by shape
-_lock = threading.Lock()
 
 
 def agrees(layer: "FastLayer", votes: VoteInputs) -> bool:
@@ -57,13 +55,12 @@ def agrees(layer: "FastLayer", votes: VoteInputs) -> bool:
     options = {**vars(layer.routing), "iterations": min(ITERATIONS, layer.routing.iterations), "training": None}
     plain = tuple((name, value) for name, value in options.items() if isinstance(value, int | float | str))
     key = type(layer), type(layer.routing), plain, device, poses.dtype, factors, *shapes
-    with _lock:
-        if key not in _failures:
-            if failure := _failure(layer, votes, images, factors):
-                name, shape = type(layer.routing).__bases__[-1].__name__, "×".join(map(str, votes.poses.shape))
-                failure = f"{name} on children of {shape}: no fast path, {failure}; the reference is used"
-                log.warning(failure)
-            _failures[key] = failure
+    if key not in _failures:
+        if failure := _failure(layer, votes, images, factors):
+            name, shape = type(layer.routing).__bases__[-1].__name__, "×".join(map(str, votes.poses.shape))
+            failure = f"{name} on children of {shape}: no fast path, {failure}; the reference is used"
+            log.warning(failure)
+        _failures[key] = failure
     return _failures[key] is None
 
 

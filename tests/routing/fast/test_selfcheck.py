@@ -2,8 +2,6 @@
 
 import copy
 import logging
-import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -89,22 +87,6 @@ def test_hooks_of_matrices_and_attention_are_not_left_out(part: str) -> None:
     getattr(layer, part).register_forward_hook(lambda module, inputs, output: 2 * output)
     assert all(map(torch.equal, routed(layer), reference(layer)))
     assert fast.paths(layer) == "stored votes"
-
-
-def test_two_threads_check_a_shape_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks, began = [], threading.Barrier(2)
-    monkeypatch.setattr(selfcheck, "_failure", lambda *given: time.sleep(0.1) or checks.append(given))
-
-    def route() -> None:
-        began.wait(10)
-        layer_of("dynamic")(Capsules(torch.randn(3, 5, 5, 3, 4)))
-
-    threads = [threading.Thread(target=route) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(checks) == 1
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
