@@ -126,7 +126,7 @@ def train(
     with naming(planned.folder):
         for logger in loggers:
             logger.finish(record)
-    if module.routing_path not in ("", "reference", "products without votes", "stored votes"):
+    if module.routing_path not in ("", "reference", "stored votes"):
         print_line(f"fast paths: {module.routing_path}")  # compiled or transformed
     print_line(records.result_line(record))
     print_line(f"record {planned.path}")

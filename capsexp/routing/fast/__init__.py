@@ -3,7 +3,6 @@
 | routing  | fast path                                             | where                                           |
 |----------|-------------------------------------------------------|-------------------------------------------------|
 | dynamic  | C loops on a CPU, see `dynamic`                       | poses with rows of at most 16 numbers           |
-|          | products on a GPU, see `products`                     | linear layers of vector poses with C ≤ D        |
 | EM       | C loops on a CPU, Triton on a GPU, see `em`           | children with activations                       |
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | everywhere; on a GPU without `activations`      |
 | last two | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |

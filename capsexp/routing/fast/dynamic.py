@@ -1,4 +1,4 @@
-"""Dynamic routing without stored votes: on a CPU by the loops of `loops`, elsewhere by the products of `products`.
+"""Dynamic routing without stored votes: on a CPU, by the loops of `loops`.
 
 All agreements of a child with a parent, b_ij = Σ_t û_ij · v_j, are one product, û_ij · q_j, with a query
 q_j = Σ_t v_j; with logits=replace it is v_j of the iteration before. So an iteration reads children, matrices and
@@ -21,7 +21,6 @@ from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
-from capsexp.routing.fast import products
 from capsexp.routing.fast.loops import LanesLoops, dynamic_backward, dynamic_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 
@@ -36,21 +35,14 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
 
     def applies(self, votes: VoteInputs) -> bool:
         """On a CPU where there are loops, for poses of at most MAX_COLUMNS."""
-        if votes.poses.device.type != "cpu":
-            return products.applies(votes)
-        return votes.weight.shape[3] <= MAX_COLUMNS and super().applies(votes)
-
-    def path(self, device: torch.device) -> str:
-        """See `FastRouting`."""
-        return super().path(device) if device.type == "cpu" else "products without votes"
+        here = votes.poses.device.type == "cpu" and votes.weight.shape[3] <= MAX_COLUMNS
+        return here and super().applies(votes)
 
     def forward(self, votes: Tensor | VoteInputs, activations: Tensor | None = None) -> Capsules:
         """All iterations: -> poses [..., J, D]."""
         if not isinstance(votes, VoteInputs):
             return super().forward(votes, activations)
         options = self.iterations, self.squash_constant, self.accumulate, self.detach
-        if votes.poses.device.type != "cpu":
-            return Capsules(products.routed(votes.poses[:, 0, 0], votes.weight, *options))
         weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             inputs = at_least_float32(votes.poses), weight, votes.kernel, votes.stride
@@ -88,4 +80,12 @@ class _ByLoops(torch.autograd.Function):
             if grad_query is None:
                 return sums[0], loops.summed(sums[1]), *[None] * 6
             grad_parents = grad_query if grad_parents is None or not accumulate else grad_parents + grad_query
-            grad_total = products.through_squash(totals.pop(), grad_parents, squash_constant)
+            grad_total = _through_squash(totals.pop(), grad_parents, squash_constant)
+
+
+def _through_squash(s: Tensor, grad_squashed: Tensor, constant: float) -> Tensor:
+    """The gradient by s, from that by squash(s) = ‖s‖ s / (k + ‖s‖²); 0 at s = 0."""
+    length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
+    below = constant + length.square()
+    along = (s * grad_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
+    return grad_squashed * length / below + s * torch.where(length > 0, along / length, 0)

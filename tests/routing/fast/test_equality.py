@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -17,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode  # the documented way
 
 from capsexp.nn import CapsuleLayer, Capsules, ConvCapsules, Hierarchy, LinearCapsules, make_routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
-from capsexp.routing.fast import products
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
@@ -83,14 +81,10 @@ def layer_of(
 
 
 def results(layer: CapsuleLayer, children: Capsules, way: str = "loops") -> Result:
-    """The parents, and the gradients by all that they depend on: by loops, kernels, products, or by the reference."""
+    """The parents, and the gradients by all that they depend on: by loops, kernels, or by the reference."""
     (fast.enable if way in ("loops", "kernels") else fast.disable)(layer)
     if way == "kernels":
         parents = [part for part in layer.routing(layer.vote_inputs(children)) if part is not None]
-    elif way == "products":  # which serve linear layers of vectors on a GPU
-        routing = layer.routing
-        options = routing.iterations, routing.squash_constant, routing.accumulate, routing.detach
-        parents = [products.routed(layer.flattened(children).poses, layer.matrices.weight, *options)]
     else:
         parents = [part for part in layer(children) if part is not None]
     assert way != "loops" or fast.paths(layer).startswith("C loops, ")
@@ -107,16 +101,15 @@ def distance(ours: Result, theirs: Result) -> float:
     return max(((a - b).norm() / b.norm().clamp(min=1e-9)).item() for a, b in zip(ours, theirs, strict=True))
 
 
-def assert_equal(shape: Shape, procedure: str, ways: Sequence[str], **options: Any) -> None:
+def assert_equal(shape: Shape, procedure: str, way: str = "loops", **options: Any) -> None:
     """In float64, in value and gradient."""
     layer, children = layer_of(shape, procedure, **options)
     expected = results(layer, children, "reference")
-    for way in ways:
-        for ours, theirs in zip(results(layer, children, way), expected, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    for ours, theirs in zip(results(layer, children, way), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
-def assert_rounded(shape: Shape, procedure: str, way: str) -> None:
+def assert_rounded(shape: Shape, procedure: str, way: str = "loops") -> None:
     """In float32 equal and repeated; with products of bfloat16 as close to that as the reference."""
     layer, children = layer_of(shape, procedure, torch.float32, iterations=2)
     exact = results(layer, children, "reference")
@@ -131,24 +124,19 @@ def assert_rounded(shape: Shape, procedure: str, way: str) -> None:
 
 @pytest.mark.parametrize(("name", "procedure", "iterations"), CASES)
 def test_value_and_gradients(name: str, procedure: str, iterations: int) -> None:
-    vectors = name.startswith("linear") and SHAPES[name][-1] == "vector"
-    ways = ("loops", "products") if vectors and "dynamic" in procedure else ("loops",)
-    assert_equal(SHAPES[name], procedure, ways, iterations=iterations)
+    assert_equal(SHAPES[name], procedure, iterations=iterations)
 
 
-@pytest.mark.parametrize("way", ["loops", "products"])
-def test_gradients_at_zero_are_finite(way: str) -> None:
+def test_gradients_at_zero_are_finite() -> None:
     layer, (poses, present) = layer_of(SHAPES[FIRST], "dynamic")
-    at_zero = results(layer, Capsules(torch.zeros_like(poses, requires_grad=True), present), way)
+    at_zero = results(layer, Capsules(torch.zeros_like(poses, requires_grad=True), present))
     assert all(part.isfinite().all() for part in at_zero)
 
 
-@pytest.mark.parametrize(
-    ("name", "procedure", "way"),
-    [*product([FIRST, CONVOLUTIONAL], ["dynamic", "em, mean", "inverted"], ["loops"]), (FIRST, "dynamic", "products")],
-)
-def test_float32_repeats_and_bfloat16_is_as_close_to_it_as_the_reference(name: str, procedure: str, way: str) -> None:
-    assert_rounded(SHAPES[name], procedure, way)
+@pytest.mark.parametrize("name", [FIRST, CONVOLUTIONAL])
+@pytest.mark.parametrize("procedure", ["dynamic", "em, mean", "inverted"])
+def test_float32_repeats_and_bfloat16_is_as_close_to_it_as_the_reference(name: str, procedure: str) -> None:
+    assert_rounded(SHAPES[name], procedure)
 
 
 @pytest.mark.usefixtures("three_threads")
@@ -176,20 +164,18 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize(
-    ("procedure", "way"), [("dynamic", "loops"), ("dynamic", "products"), ("em", "loops"), ("inverted", "loops")]
-)
-def test_no_tensor_has_the_size_of_the_votes(procedure: str, way: str) -> None:
+@pytest.mark.parametrize("procedure", ["dynamic", "em", "inverted"])
+def test_no_tensor_has_the_size_of_the_votes(procedure: str) -> None:
     layer, (poses, present) = layer_of(SHAPES[FIRST], procedure)
     poses, present = (part.detach().repeat(8, *[1] * (part.ndim - 1)).requires_grad_() for part in (poses, present))
     observed = {}
-    for each in ("reference", way):
+    for way in ("reference", "loops"):
         with Largest() as largest:
-            results(layer, Capsules(poses, present), each)
-        observed[each] = largest.elements
+            results(layer, Capsules(poses, present), way)
+        observed[way] = largest.elements
     votes = present.numel() * 10 * 16
     assert observed["reference"] >= votes
-    assert observed[way] <= votes * (8 / 16 if way == "products" else 1 / 4)  # C / D
+    assert observed["loops"] <= votes / 4
 
 
 def hierarchy(iterations: int, **options: Any) -> Hierarchy:

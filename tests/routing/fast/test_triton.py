@@ -54,7 +54,7 @@ def main(words: list[str]) -> None:
     for name, budget, procedure in zip(*[iter(words)] * 3, strict=True):
         torch.manual_seed(0)
         triton_shared.PROGRAMS, triton_shared.ELEMENTS = BUDGETS[budget]
-        assert_equal(SHAPES[name], procedure, ["kernels"], iterations=2)
+        assert_equal(SHAPES[name], procedure, "kernels", iterations=2)
         if name == "matrix":
             assert_rounded(SHAPES[name], procedure, "kernels")
         print(name, budget, procedure)
