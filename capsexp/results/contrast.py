@@ -232,7 +232,7 @@ class ComparedRuns:
             if unlearned := sum(run.learned is False for run in runs):
                 lines.append(f"{unlearned} of {plural(len(runs), 'run')} of {name} didn't learn")
             elif measure != "first_five" and (gain := mean(run.late_gain for run in runs)) > STILL_RISING:
-                lines.append(f"{name} still gained {gain:.1f} points in the last fifth of its epochs, and needs more")
+                lines.append(f"{name} still gained {gain:.1f} points in the last fifth of its epochs")
         return lines
 
     @property

@@ -185,7 +185,7 @@ class Study:
     @property
     def pictures(self) -> dict[str, str]:
         """By name what each picture of its page shows; that of its own name is a strip plot, if no other is named."""
-        return {self.name: f"The numbers of the table, a row a network: {self.title}"} | self.figures
+        return {self.name: self.title} | self.figures
 
 
 def names() -> list[str]:

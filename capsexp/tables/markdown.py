@@ -4,7 +4,6 @@ import html
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from capsexp.config.searchpath import CONF
 from capsexp.results.study import StudyResults
@@ -42,7 +41,7 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
     Args:
         figures: of its pictures, those that there are, and whether they have versions for narrow screens.
     """
-    study, shown, records = results.study, pages.pictures(results), pages.records(results)
+    study, shown = results.study, pages.pictures(results)
     pictures = [_picture(f"../figures/{name}", narrow, shown[name]) for name, narrow in (figures or {}).items()]
     first, *more = pages.answer(results) or [""]
     answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
@@ -50,7 +49,7 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
     for block in (block for block in pages.block_tables(results) if block.rows):
         head, _, trained = block.title.partition(", ")  # the training is a sentence below its heading
         heading = [f"## {escaped(f'{head[:1].upper()}{head[1:]}')}", escaped(f"{trained}.") if trained else ""]
-        parts += [*heading, *_with_notes(block)] if records else _folded("What is printed", table(block))
+        parts += [*heading, *_with_notes(block)] if results.runs else _folded("What is printed", table(block))
     claims, others = pages.claim_tables(results)
     if claims.rows:
         parts += ["## Claims", table(claims)]
@@ -65,14 +64,9 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
         parts += _folded("Parameters, time and memory", *_with_notes(costs))
     file = f"{study.name}.yaml"  # a link to it, but for a study of one's own
     file = f"[{file}](../../conf/study/{file})" if (CONF / "study" / file).exists() else file
-    where = f"Rows: {file}. All numbers: [{study.name}.csv]({study.name}.csv)."
+    where = f"Rows: {file}. All numbers, and each row's [records](../runs): [{study.name}.csv]({study.name}.csv)."
     commands = _fenced("\n".join(pages.commands(results)))
     parts += _folded("Commands", *map(escaped, pages.best_of(results)), where, commands)
-    lines = []
-    for row, names in records.items():
-        links = (link(str(number), f"../runs/{quote(name)}.json") for number, name in enumerate(names, 1))
-        lines.append(f"- {escaped(row)}: {'·'.join(links)}")
-    parts += _folded("Records by row", "\n".join(lines)) if lines else []
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -99,7 +93,8 @@ def _picture(path: str, narrow: bool, alt: str) -> str:
 def table(shown: Table) -> str:
     """A table of GitHub's Markdown. No line breaks within 94.85 ± 0.35, or within −33.5 % and (−70.0 to +47.1)."""
     rules: list[str] = [Marked("---" if letter == "l" else "--:") for letter in shown.alignment]
-    lines = ("| " + " | ".join(map(escaped, cells)) + " |" for cells in [shown.columns, rules, *shown.rows])
+    texts = ([escaped(cell) for cell in cells] for cells in [shown.columns, rules, *shown.rows])
+    lines = ("".join(f"|{text} " if text else "|" for text in cells) + "|" for cells in texts)
     return "\n".join(_INSEPARABLE.sub("\N{NO-BREAK SPACE}", line) for line in lines)
 
 

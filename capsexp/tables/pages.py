@@ -1,16 +1,16 @@
 """A study's page: its question, the answer, the table in each setting, the claims; then how it was done."""
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from statistics import median
 
 from capsexp.config import searchpath
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.errors import plural
-from capsexp.results.cells import LEVEL, LONG, MeasuredRow
+from capsexp.results.cells import LONG, MeasuredRow
 from capsexp.results.claims import DECIDED, HOLDS, MeasuredClaim
 from capsexp.results.measures import MEASURES
 from capsexp.results.questions import conjoined
@@ -59,25 +59,18 @@ def deviations(study: Study) -> list[str]:
 
 
 def pictures(results: StudyResults) -> dict[str, str]:
-    """By name what each picture shows; the first with its numbers, in place of it."""
+    """By name what each picture shows, in place of it: of the first its numbers."""
     (first, shown), *others = results.study.pictures.items()
-    return {first: f"{shown}: {_numbers(results)}", **dict(others)}
+    return {first: _numbers(results) or shown, **dict(others)}
 
 
 def _numbers(results: StudyResults) -> str:
-    """CapsNet printed 82.95, here 83.46 ± 0.24; …"""
+    """CNN 82.36, CapsNet 83.46 (printed 82.95), …"""
     block = next((block for block in results.blocks if block.runs), results.blocks[0])
     name = next((name for name in results.study.measures if name in MAIN), "accuracy")
-    shown = {line.row.name: (_printed(line, name), _measured(line, name, False)) for line in block.lines}
-    return "; ".join(f"{row} printed {a}, here {b}" for row, (a, b) in shown.items() if b)
-
-
-def records(results: StudyResults) -> dict[str, list[str]]:
-    """The names of the runs of each row."""
-    names: dict[str, set[str]] = {}
-    for line in chain(*(block.lines for block in results.blocks)):
-        names.setdefault(line.row.name, set()).update(run.name for run in line.all_runs)
-    return {row: sorted(of_row) for row, of_row in names.items() if of_row}
+    lines = [line for line in block.lines if line.cells[name].n]
+    printed = [f" (printed {_printed(line, name)})" * (name in line.row.printed) for line in lines]
+    return ", ".join(f"{line.row.name} {_mean(line, name)}{text}" for line, text in zip(lines, printed, strict=True))
 
 
 def title(results: StudyResults) -> str:
@@ -173,8 +166,7 @@ def block_tables(results: StudyResults) -> list[Table]:
         "reconstruction" in results.study.measures
     )
     long = any("level" in head for table in tables for head in table.columns)
-    level = f"The common level is {LEVEL:g} point below the lowest maximum of the data set's runs in such a training."
-    legend += ["First epoch: to the maximum, ≥: it was the last one.", level] * long
+    legend += ["First epoch: to the maximum, ≥: it was the last one."] * long
     legend += ["–: not printed."] * any("–" in row for table in tables for row in table.rows)
     tables[0] = replace(tables[0], notes=[*remark, " ".join([*legend, VERDICTS]), *tables[0].notes])
     return tables
@@ -185,9 +177,10 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     study = results.study
     if is_of_costs(study):
         return costs(results)
-    seeds = {cell.n for line in block.lines if (cell := line.cells["accuracy"]).n}
-    one_count, notes = len(seeds) == 1, list[str]()
-    trained = [line for line in block.lines if any(_measured(line, name, False) for name in MAIN)] or block.lines
+    seeds = Counter(cell.n for line in block.lines if (cell := line.cells["accuracy"]).n)
+    usual, notes = seeds.most_common(1)[0][0] if seeds else 0, list[str]()
+    first = block is next((one for one in results.blocks if one.runs), block)
+    trained = [line for line in block.lines if any(_measured(line, name, 0) for name in MAIN)] or block.lines
     columns = [
         (head, "l", [line.row.labels[at] for line in trained])
         for at, head in enumerate(study.columns)
@@ -198,16 +191,19 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
         head = "test %" if block.is_heldout and name == "accuracy" else MAIN[name]
         if any(name in row.printed for row in study.rows):
             columns.append((f"{head}, printed", "r", [_printed(line, name) for line in trained]))
-        columns.append((f"{head}, here", "r", [_measured(line, name, not one_count) for line in trained]))
+        columns.append((f"{head}, here", "r", [_measured(line, name, usual) for line in trained]))
         columns.append(("verdict", "l", [line.cells[name].verdict or "" for line in trained]))
         if name == "accuracy":
             last, best = ([_mean(line, name) for line in trained] for name in ("last", "accuracy"))
-            if last != best and (block is results.blocks[0] or not results.blocks[0].runs):
+            if first and last != best:
                 columns.append(("last epoch %", "r", last))
             notes = ["In each row the last epoch is as good as the best."] * (last == best and any(last))
-    notes.insert(0, f"{plural(seeds.pop(), 'seed')} a row." if one_count else "In brackets the number of seeds.")
-    if others := conjoined(line.row.name for line in block.lines if line not in trained):
-        notes.append(f"Not trained here: {others}.")
+    other = "; others in brackets" * (len(seeds) > 1)
+    notes.insert(0, f"{plural(usual, 'seed')} a row{other}." if seeds else "")
+    if first and seeds:
+        somewhere = {line.row.name for one in results.blocks for line in one.lines if line.all_runs}
+        others = conjoined(row.name for row in study.rows if row.name not in somewhere)
+        notes += [f"Not trained here: {others}."] * bool(others)
     heads, alignment, texts_of = zip(*columns, strict=True)
     return Table(_setting(block), [*heads], "".join(alignment), [*map(list, zip(*texts_of, strict=True))], notes).filled
 
@@ -237,7 +233,8 @@ def _mean(line: MeasuredRow, measure: str) -> str:
     return texts.average(cell) if cell.n else ""
 
 
-def _measured(line: MeasuredRow, measure: str, count: bool) -> str:
+def _measured(line: MeasuredRow, measure: str, usual: int) -> str:
+    """The number with what befell its runs; in brackets the number of seeds, if it isn't the usual one."""
     cell = line.cells[measure]
     long = any(len(run.curve) >= LONG for run in line.runs)
     if measure not in ("accuracy", *EPOCHS * long) and measure not in line.row.published:
@@ -245,7 +242,7 @@ def _measured(line: MeasuredRow, measure: str, count: bool) -> str:
     failed = texts.part_of("failed", cell.failed, cell.runs) if measure == "accuracy" else ""
     tried = "runs of all combinations " * bool(cell.best_of)  # the number is of the best one alone
     unlearned = texts.part_of(f"{tried}didn't learn", cell.unlearned, cell.runs) if measure == "accuracy" else ""
-    return ", ".join(filter(None, [texts.measured(cell, count), failed, unlearned]))
+    return ", ".join(filter(None, [texts.measured(cell, cell.n != usual), failed, unlearned]))
 
 
 def claims_table(title: str, claims: Sequence[MeasuredClaim]) -> Table:
@@ -253,7 +250,9 @@ def claims_table(title: str, claims: Sequence[MeasuredClaim]) -> Table:
     order = [*DECIDED, "ceiling", "open", "no verdict"]
     ranked = sorted(claims, key=lambda one: order.index(one.decided) if one.decided in order else len(order))
     rows = [[*texts.claim_texts(one)] for one in ranked]
-    return Table(title, ["verdict", "claim", "claimed", "measured", "remark"], "llrrl", rows).filled
+    measured = "measured, points" if any(" points" in row[3] for row in rows) else "measured"
+    rows = [[*row[:3], row[3].replace(" points", "", 1), *row[4:]] for row in rows]
+    return Table(title, ["verdict", "claim", "claimed", measured, "remark"], "llrrl", rows).filled
 
 
 def costs(results: StudyResults) -> Table:

@@ -198,14 +198,12 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
         one_line(one.reason),
         share(one),
         _size_answer(one),
-        "no room below 100 %" if one.decided == "ceiling" else "",
         f"{none_above(one) if one.verdict == 'none above' else one.verdict} before correction" if before else "",
         f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
         unlearned(one) if "didn't learn" not in one.reason else "",
         f"{one.failed} failed" if one.failed else "",
         f"last epoch {last}" if differs else "",
-        f"{one.seeds} seeds would probably decide it" if one.seeds else "",
-        "no number of seeds decides it on so few test images" if one.seeds == 0 else "",
+        f"needs {one.seeds} seeds" if one.seeds else "too few test images" if one.seeds == 0 else "",
         "" if claim.counted else "not counted",
     ]
     said = claimed(claim) or effect(claim, one.printed)

@@ -31,8 +31,8 @@ def several(*made: Study, found: Sequence[Record] = GAIN) -> list[StudyResults]:
 
 def lines(text: str) -> list[list[str]]:
     """The cells of the tables' rows, with common spaces."""
-    rows = [line[2:-2] for line in text.replace("\N{NO-BREAK SPACE}", " ").splitlines() if line.startswith("|")]
-    return [re.split(r" +(?<!\\)\| ", row) for row in rows]
+    rows = [line[1:-1] for line in text.replace("\N{NO-BREAK SPACE}", " ").splitlines() if line.startswith("|")]
+    return [[cell.rstrip() for cell in re.split(r"(?<!\\)\|", row)] for row in rows]
 
 
 def block(measured: Sequence[StudyResults], folder: Path) -> str:

@@ -106,7 +106,7 @@ def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None
     assert block.title == "protocol=heldout"
     assert _row(block, "A")["test %, here"] == "97.10 ± 0.10"
     assert block.notes[0].startswith("Test %: the accuracy after the epoch chosen on held-out images; ")
-    assert pages.claim_tables(measured)[0].rows[0][3].startswith("+1.00 points (")
+    assert pages.claim_tables(measured)[0].rows[0][3].startswith("+1.00 (")
 
 
 def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> None:
@@ -152,7 +152,7 @@ def test_another_training_than_the_sources_has_effects_and_no_verdict() -> None:
     assert block.title == "budget.epochs=3"
     assert "verdict" not in block.columns
     (shown, _) = pages.claim_tables(measured)
-    assert shown.rows == [["○ no verdict", "B is better", "an increase", "+0.50 points (+0.25 to +0.75)"]]
+    assert shown.rows == [["○ no verdict", "B is better", "an increase", "+0.50 (+0.25 to +0.75)"]]
 
 
 # Claims
