@@ -116,11 +116,13 @@ class Planned:
 def commands_of(studies: Iterable[Study], typed: Sequence[str], setting: str, seeds: Sequence[int]) -> list[Words]:
     """The command lines of the studies' runs; typed words select or replace: see `capsexp.study.selection`.
 
-    The seeds of a configuration follow each other, so that rows of a table are complete early. Raises InputError for
-    typed words that no run can have, or that leave nothing to compare.
+    Of a study that extends another they are its own rows'. The seeds of a configuration follow each other, so that rows
+    of a table are complete early. Raises InputError for typed words that no run can have, or that leave nothing to
+    compare.
     """
-    blocks = [select(study, typed, setting).blocks[0] for study in studies]
-    runs = [run.overrides for block in blocks for of_row in block.runs.values() for run in of_row]
+    selections = [select(study, typed, setting) for study in studies]
+    rows = [one.blocks[0].runs[row] for one in selections for row in one.study.own_rows]
+    runs = [run.overrides for of_row in rows for run in of_row]
     return [(*words, f"seed={seed}") for words in dict.fromkeys(runs) for seed in seeds]
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, compress
 
+from capsexp.results import packed
 from capsexp.results.cells import Cell, Index, MeasuredRow, cells_of, common_levels, rows_of, with_levels
 from capsexp.results.claims import MeasuredClaim, corrected, measure_claim
 from capsexp.results.runs import Run
@@ -75,25 +76,27 @@ def measure(
 ) -> list[StudyResults]:
     """What all runs, and the steps of claims on time, give for each study, corrected for all claims of its source.
 
-    Spreads are pooled over the runs that the source's studies list: others count nowhere.
+    Spreads are pooled over the runs that the source's studies list: others count nowhere. A study that extends another
+    has the project's runs, too.
 
     `setting` is the one that typed words change, where they make another. Raises InputError for words that make
     no sense.
     """
-    indexed, steps = Index.of(runs), steps or Steps()
     selections = []
     for study in chosen:
         selection = select(study, typed)
         selections.append(select(study, typed, setting) if selection.blocks[0].name == TYPED else selection)
-    whole = {study.name for study in chosen} if not typed else set()
     measured: dict[int, StudyResults] = {}
-    for source in dict.fromkeys(study.source for study in chosen):
-        own = {at: one for at, one in enumerate(selections) if one.study.source == source}
+    for source, extends in dict.fromkeys((study.source, bool(study.extends)) for study in chosen):
+        kind = [one.study.source == source and bool(one.study.extends) == extends for one in selections]
+        own = dict(compress(enumerate(selections), kind))
+        whole = {one.study.name for one in own.values()} if not typed else set()
         others: list[Study] = []
         if any(one.blocks[0].name != TYPED for one in own.values()):
             loaded = (studies.load(name) for name in studies.names() if name not in whole)
-            others = [study for study in loaded if study.source == source]
-        together = measure_together([*own.values(), *map(select, others)], indexed, steps)
+            others = [study for study in loaded if study.source == source and not study.extends]
+        indexed = Index.of(packed.with_project(runs) if extends else runs)
+        together = measure_together([*own.values(), *map(select, others)], indexed, steps or Steps())
         of_source = [claim for one in together if not one.typed for claim in one.claims]
         for at, one in zip(own, together, strict=False):
             claims = corrected(one.claims, one.claims if one.typed else of_source)

@@ -176,11 +176,19 @@ class Study:
     figures: dict[str, str] = field(default_factory=dict)  # in capsexp.figures.catalogue, by name: their titles
     across: str | None = None  # the column whose labels stand along the top of `capsexp reproduce`'s table
     printed_runs: int = 1  # whose mean a printed number is
+    extends: str = ""  # the study whose rows and claims stand before its own, and that has what it doesn't say
 
     @property
     def settings(self) -> dict[str, Setting]:
         """The paper's training and, if declared, the laptop's."""
         return {"paper": self.paper, **({"laptop": self.laptop} if self.laptop else {})}
+
+    @property
+    def own_rows(self) -> list[str]:
+        """The names of the rows that the study it extends hasn't; of all without one."""
+        inherited = {row.name for row in load(self.extends).rows} if self.extends else set()
+        names = [row.name for row in self.rows]
+        return [name for name in names if name not in inherited] or names
 
     @property
     def pictures(self) -> dict[str, str]:
@@ -220,11 +228,28 @@ def _content(path: Path) -> Any:
 
 def _checked(name: str, content: object) -> Study:
     """The study that a file's content describes; raises InputError."""
-    study: Study = check_dataclass(Study, {"name": name} | content if isinstance(content, dict) else content)
+    if isinstance(content, dict):
+        content = {"name": name} | (_extended(content) if "extends" in content else content)
+    study: Study = check_dataclass(Study, content)
     for wrong, message in _problems(study):
         if wrong:
             raise InputError(message)
     return study
+
+
+def _extended(content: dict[str, Any]) -> dict[str, Any]:
+    """The content with the rows and claims of the study that it extends before its own, which are no claims of the
+    source, and what else that study says; raises InputError.
+    """
+    if (name := f"{content['extends']}") not in names():
+        raise InputError(f"extends={unknown_name(name, 'study', names())}")
+    base, added = _content(choices("study")[name]), dict[str, Any]()
+    if "extends" in base:
+        raise InputError(f"extends={name}: must be a study that extends none")
+    for key, default in (("rows", {}), ("claims", {"counted": False})):
+        if isinstance(own := content.get(key, []), list):
+            added[key] = base.get(key, []) + [default | one if isinstance(one, dict) else one for one in own]
+    return base | {"figures": {}} | content | added
 
 
 @cache

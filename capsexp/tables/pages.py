@@ -151,6 +151,16 @@ def _joined(claims: Sequence[MeasuredClaim], so_far: bool) -> str:
     return "; ".join(parts)
 
 
+def caution(results: StudyResults) -> list[str]:
+    """Which of a study's own rows are the best of fewer combinations than the rows of the study that it extends."""
+    lines = [line for block in results.blocks for line in block.lines if line.options and results.study.extends]
+    own = {line.row.name: line.options for line in lines if line.row.name in results.study.own_rows}
+    most = max((line.options for line in lines if line.row.name not in own), default=0)
+    fewer = [name for name, options in own.items() if options < most]
+    best = f"rows of {results.study.extends} are the best of {most} combinations"
+    return [f"Not alike: {best}, {conjoined(fewer)} of {max(own[name] for name in fewer)}."] if fewer else []
+
+
 def block_tables(results: StudyResults) -> list[Table]:
     """A table for each setting with runs, what its columns mean above the first; without runs what is printed."""
     if is_of_costs(results.study):
@@ -168,7 +178,8 @@ def block_tables(results: StudyResults) -> list[Table]:
     long = any("level" in head for table in tables for head in table.columns)
     legend += ["First epoch: to the maximum, ≥: it was the last one."] * long
     legend += ["–: not printed."] * any("–" in row for table in tables for row in table.rows)
-    tables[0] = replace(tables[0], notes=[*remark, " ".join([*legend, VERDICTS]), *tables[0].notes])
+    notes = [*caution(results), *remark, " ".join([*legend, VERDICTS]), *tables[0].notes]
+    tables[0] = replace(tables[0], notes=notes)
     return tables
 
 

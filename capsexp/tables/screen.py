@@ -77,6 +77,7 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
         if more := len(results.claims) - len(told):
             lines.append((f"{plural(more, 'more claim')} on the page.", ""))
     lines += [(texts.one_line(study.remark), "")] * bool(study.remark and not sourced)
+    lines += [(line, "") for line in pages.caution(results)]
     if written:
         lines.append((f"All numbers: {written}", ""))
     print_lines(lines)

@@ -6,6 +6,7 @@ import pytest
 from support import committed_records, refused
 
 from capsexp.config.searchpath import CONF
+from capsexp.reproduce.planning import commands_of
 from capsexp.run import records
 from capsexp.run.build import count_parameters
 from capsexp.study import studies
@@ -299,6 +300,48 @@ def test_no_file_and_no_mapping_are_one_line(path: Path) -> None:
     studies._content.cache_clear()
     path.write_bytes(b"\xff\xfe")
     assert error().startswith(f"{path}: 'utf-8' codec can't decode byte 0xff")
+
+
+# A study that extends another
+
+
+@pytest.fixture
+def extending(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study beside huang_table1 that adds a row and a claim to it."""
+    mine = path.with_name("mine.yaml")
+    labels = "[Mine CIFAR-10, CIFAR-10, none]"
+    claim = "{text: Mine is better, claimed: increase, pairs: [[CapsNet 0.5 CIFAR-10, Mine CIFAR-10]]}"
+    mine.write_text(
+        f"extends: huang_table1\nrows:\n- {{labels: {labels}, run: model=da_capsnet data=cifar10 routing=em}}\n"
+        f"claims: [{claim}]\n"
+    )
+    monkeypatch.setattr(studies, "choices", lambda group: {"huang_table1": path, "mine": mine})
+    return mine
+
+
+@pytest.mark.usefixtures("extending")
+def test_a_study_that_extends_another_has_its_rows_and_claims_and_what_it_says() -> None:
+    base, mine = studies.load("huang_table1"), studies.load("mine")
+    assert (mine.title, mine.source, mine.laptop, mine.figures) == (base.title, "huang", base.laptop, {})
+    assert [row.name for row in mine.rows] == [*(row.name for row in base.rows), "Mine CIFAR-10"]
+    assert mine.claims[:-1] == base.claims
+    assert (mine.claims[-1].text, mine.claims[-1].counted) == ("Mine is better", False)
+    assert (mine.own_rows, base.own_rows) == (["Mine CIFAR-10"], [row.name for row in base.rows])
+    assert len(commands_of([mine], [], "laptop", [0, 1])) == 2  # the others' are the project's, or of `base`
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("extends: huang_table1", "extends: huang", "extends=huang: no such study; did you mean huang_table1?"),
+        ("extends: huang_table1", "extends: mine", "extends=mine: must be a study that extends none"),
+        ("rows:\n-", "rows: a\n#", "rows=a: must be a list"),
+        ("Mine CIFAR-10, CIFAR-10, none", "CapsNet 0.5 CIFAR-10, CIFAR-10, none", "rows: their first labels must"),
+    ],
+)
+def test_a_wrong_study_that_extends_another_is_one_line(extending: Path, old: str, new: str, message: str) -> None:
+    extending.write_text(extending.read_text().replace(old, new, 1))
+    assert error("mine").startswith(f"{extending}: {message}")
 
 
 # Words

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 
+from capsexp.results import packed
 from capsexp.results.runs import run_of
 from capsexp.results.steps import Steps, name_of
 from capsexp.results.study import StudyResults, measure
 from capsexp.run.records import Record
+from capsexp.study import studies
 from capsexp.study.selection import select
 from capsexp.study.studies import Claim, Row, Setting, Study
 from capsexp.tables import files, markdown, pages, texts
@@ -153,6 +155,24 @@ def test_another_training_than_the_sources_has_effects_and_no_verdict() -> None:
     assert "verdict" not in block.columns
     (shown, _) = pages.claim_tables(measured)
     assert shown.rows == [["○ no verdict", "B is better", "an increase", "+0.50 (+0.25 to +0.75)"]]
+
+
+def test_a_row_beside_a_papers_has_its_runs_and_a_caution_of_what_isnt_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paper's rows have the project's runs; one of them is the best of three combinations."""
+    base = study(row("A", SWEPT, accuracy="99.80"), row("B", PLAIN))
+    mine = dataclasses.replace(base, name="mine", extends=base.name, rows=[*base.rows, row("C", CBAM)])
+    monkeypatch.setattr(studies, "load", {base.name: base, "mine": mine}.get)
+    monkeypatch.setattr(studies, "names", lambda: [base.name, "mine"])
+    swept = [SWEPT.replace("1,2,3", number) for number in "123"]
+    shipped = [run_of(one) for words in swept for one in runs(words, NEAR)]
+    monkeypatch.setattr(packed, "with_project", lambda own: [*own, *shipped])
+    theirs, ours = measure([base, mine], [*map(run_of, runs(CBAM, NEAR))])
+    assert [line.cells["accuracy"].n for line in ours.blocks[0].lines] == [3, 3, 3]
+    assert theirs.runs == []
+    (line,) = pages.caution(ours)
+    assert line == "Not alike: rows of made_table1 are the best of 3 combinations, C of 1."
+    assert pages.block_tables(ours)[0].notes[0] == line
+    assert pages.caution(theirs) == []
 
 
 # Claims
