@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,10 +23,8 @@ from numpy.typing import NDArray
 from capsexp.config.schema import Data
 from capsexp.errors import CapsexpError, InputError, RunError, first_line
 
-MAX_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
 RENEW = "; delete it and download it again"
 
-_CHUNK = 1 << 20  # bytes
 _AVERAGED_AT_ONCE = 512  # images; limits the memory for sums
 
 
@@ -144,17 +141,9 @@ def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
 
 
 def contents(path: Path) -> bytes:
-    """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MAX_BYTES."""
-    with _opened(path) as stream:  # in parts: to read as much at once would take as much memory
-        raw = b"".join(islice(iter(lambda: stream.read(_CHUNK), b""), MAX_BYTES // _CHUNK + 2))
-    check_bytes(len(raw))
-    return raw
-
-
-def check_bytes(count: int) -> None:
-    """Raises ValueError for more than MAX_BYTES."""
-    if count > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES:,} bytes, unpacked")
+    """A file's contents, decompressed if it is gzipped."""
+    with _opened(path) as stream:
+        return stream.read()
 
 
 def host_memory() -> int:

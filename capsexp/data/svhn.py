@@ -4,14 +4,13 @@ Netzer, Wang, Coates, Bissacco, Wu, Ng (2011), "Reading Digits in Natural Images
 The digit 0 has the label 10 in the files and 0 here. The "extra" images are not used.
 """
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, check_bytes, decoding, labelled
+from capsexp.data.reader import Images, Reader, decoding, labelled
 
 
 class SVHN(Reader):
@@ -32,12 +31,10 @@ class SVHN(Reader):
 
     @staticmethod
     def _split(path: Path, classes: int) -> Images:
-        """X is [H, W, 3, N], y [N, 1]; their sizes are read, and bounded, before they are."""
-        from scipy.io import loadmat, whosmat
+        """X is [H, W, 3, N], y [N, 1]."""
+        from scipy.io import loadmat
 
         with decoding(path):
-            shapes = {name: shape for name, shape, _ in whosmat(path)}
-            check_bytes(math.prod(shapes["X"]) + 8 * math.prod(shapes["y"]))
             found = loadmat(path, variable_names=["X", "y"])
             labels = found["y"].astype(np.int64).reshape(-1)
             return labelled(found["X"].transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels), classes, path)

@@ -1,6 +1,5 @@
 """Each reader returns exactly the pixels and labels in files of its format, and refuses other files."""
 
-import io
 import pickle
 import re
 import struct
@@ -28,11 +27,10 @@ from data_formats import (
     write,
     write_zip,
 )
-from scipy.io import savemat
 from support import refused
 
 from capsexp.config.schema import Data
-from capsexp.data import reader
+from capsexp.data import coil20
 from capsexp.data.reader import fit, labelled
 from capsexp.data.source import ImageSet, load
 
@@ -91,27 +89,6 @@ def test_a_pickle_runs_no_code(tmp_path: Path, name: str):
     message = refusal(cifar(tmp_path, "CIFAR100", files={"train": evil}))
     assert f"refused: it holds more than bytes and arrays ({name.replace(chr(10), '.')})" in message
     assert not (tmp_path / "opened").exists()
-
-
-@pytest.fixture
-def few_bytes(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Files have 10,000 bytes at most; the message of those that have more."""
-    monkeypatch.setattr(reader, "MAX_BYTES", 10_000)
-    return "more than 10,000 bytes, unpacked"
-
-
-def test_too_large_a_file_zip_picture_or_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
-    for suffix in ("", ".gz"):
-        data = idx_set(tmp_path / f"idx{suffix}", dict.fromkeys(mnist_files(), bytes(1_000_000)), suffix=suffix)
-        assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refusal(data)
-    picture = png(np.zeros((1000, 1000), np.uint8))
-    assert len(picture) < 10_000
-    for contents, packed in ((bytes(1_000_000), True), (picture, False)):
-        place = tmp_path / f"{len(contents)} {packed}"
-        assert few_bytes in refusal(coil(place, {"obj1__0.png": contents}, packed=packed))
-    stream = io.BytesIO()
-    savemat(stream, {"X": np.zeros((100, 100, 3, 5), np.uint8), "y": np.ones((5, 1), np.uint8)}, do_compression=True)
-    assert few_bytes in refusal(Svhn(tmp_path).with_file("train_32x32.mat", stream.getvalue()))
 
 
 @pytest.mark.parametrize("place", [".", "svhn", "SVHN", "svhn-part"])
@@ -191,12 +168,15 @@ def test_coil_is_divided_nine_to_one_at_random_by_a_seed(tmp_path: Path):
     assert [VIEWS * (number - 1) + view for number, view in test] == [19, 31, 34, 42, 52, 56]  # fixed for good
 
 
-def test_coil_options(tmp_path: Path):
+def test_coil_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     train, test = views(load(coil(tmp_path, options={"test_fraction": 0.5}, classes=2)))
     assert (len(train), len(test)) == (20, 20)
     assert {number for number, _ in train + test} == {1, 2}
     assert "test_fraction=0.001: leaves a split" in refusal(coil(tmp_path, options={"test_fraction": 0.001}))
     assert "of the objects 1 to 4" in refusal(coil(tmp_path, classes=4))
+    with_zeros = coil(tmp_path / "zip", {"obj1__0.png": bytes(1_000_000)}, packed=True)
+    monkeypatch.setattr(coil20, "_MOST", 10_000)
+    assert "coil-20-proc.zip: can't be read, truncated or damaged: more than 10,000 bytes" in refusal(with_zeros)
     assert "of one size" in refusal(coil(tmp_path, coil_files() | {"obj2__3.png": png(pixels(5, 5))}))
 
 
