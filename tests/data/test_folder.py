@@ -1,6 +1,5 @@
 """Somebody's own images: class folders and .npz files, their split, size, channels and identity."""
 
-import errno
 import os
 import shutil
 import unicodedata
@@ -13,13 +12,13 @@ import pytest
 import torch
 from data_formats import pixels
 from photos import COLOUR, config, data, numbered, save, splits_of, two, values
-from support import TINY, composed_config, folders, raising, refused
+from support import TINY, composed_config, folders, refused
 
 from capsexp.compare.comparison import compare
 from capsexp.config import compose
 from capsexp.data.module import CapsuleData
 from capsexp.data.source import identify, load, normalization, summary
-from capsexp.errors import InputError, RunError
+from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import evaluate
 from capsexp.run import keys, records
 from capsexp.run.execute import run
@@ -268,14 +267,6 @@ def test_a_folder_with_two_images_a_class_has_none_to_hold_out(tmp_path: Path) -
     two(tmp_path / "photos", 0, 2)
     line = refused(run, composed_config(*of_photos(tmp_path), f"data.path={tmp_path}/photos"))
     assert line == "protocol=heldout: some class must have two training images, one of them held out"
-
-
-def test_nobody_is_told_to_delete_pictures_that_a_disk_does_not_give(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "read_bytes", raising(OSError(errno.EIO, "Input/output error")))
-    with pytest.raises(RunError, match=r"photos: can't be read \(Input/output error\)$"):
-        load(data(photos))
 
 
 @pytest.mark.parametrize(

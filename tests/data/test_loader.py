@@ -86,12 +86,6 @@ def test_randomness_follows_from_seed_and_epoch() -> None:
     assert len({derived_seed(seed, number) for seed in range(50) for number in range(50)}) == 2500
 
 
-def test_steps_limit_an_epoch() -> None:
-    for steps, count in ((2, 2), (100, 7)):
-        loader = TrainingLoader(IMAGES, LABELS, 8, PLAIN, 0, lambda: 0, steps=steps)
-        assert len(loader) == len(list(loader)) == count
-
-
 @pytest.mark.parametrize(("down", "right"), [(0, 0), (2, 0), (-3, 1), (0, 20), (19, -19)])
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize(("fill", "mode"), [("zeros", "constant"), ("nearest", "replicate")])

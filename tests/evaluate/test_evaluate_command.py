@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import Program, Trained, imports, process, refused
+from support import Program, Trained, imports, process
 
 from capsexp.evaluate import command, output
 from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix, evaluate
@@ -76,15 +76,6 @@ def test_undefined_numbers_are_null(trained: Trained) -> None:
         ["b", 100, 100, 100, 1],
         ["c", None, None, None, 0],
     ]
-
-
-def test_wrong_input_is_one_line(trained: Trained, tmp_path: Path) -> None:
-    assert refused(command.main, ["/none"]) == "/none: no such checkpoint"
-    line = ".: a folder without best.ckpt and last.ckpt; a run's folder has them, below paths.logs"
-    assert refused(command.main, [""]) == line
-    line = refused(command.main, [str(trained.folder), "data=mnist", "data.download=false", f"data.root={tmp_path}"])
-    assert line.startswith("mnist: put train-images-idx3-ubyte ")
-    assert line.endswith("data.download is false")
 
 
 @pytest.mark.parametrize("name", ["evaluate", "predict"])
