@@ -13,7 +13,6 @@ with each dimension of the predicted capsule.
 from pathlib import Path
 
 from capsexp.cli import RUN, Parser, check_new, folder
-from capsexp.config.checks import typed_key
 from capsexp.errors import InputError
 from capsexp.files import write_output
 
@@ -25,9 +24,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=folder, metavar="FILE", help="the picture, .png")
     options = parser.parse_words(arguments, "RUN", "IMAGE")
     run, image = options.names
-    for word in options.overrides:
-        if typed_key(word).partition(".")[0] != "data":
-            raise InputError(f"{typed_key(word)}: not used here; data=NAME and data.root, data.path are")
     if options.output and options.output.suffix != ".png":
         raise InputError(f"--output={options.output}: must be the name of a .png file")
     from capsexp.inspect.analysis import analyse, input_image  # torch takes seconds to import

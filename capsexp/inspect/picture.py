@@ -94,7 +94,7 @@ def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
     part.colorbar(drawn, ax=list(axes[: len(iterations)]), shrink=0.8)
     for axis in axes[len(iterations) : -1]:
         axis.axis("off")
-    draw_entropies(axes[-1], layer)
+    _entropies(axes[-1], layer)
 
 
 def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
@@ -102,8 +102,8 @@ def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
     return "routing" if count == 1 else f"routing, layer {number} of {count}"
 
 
-def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
-    """The layer's entropy by iteration, on an axis as high as it moves, and its greatest value."""
+def _entropies(axis: Axes, layer: LayerAnalysis) -> None:
+    """The layer's entropy by iteration, and its greatest value."""
     parents, entropies = layer.captured.coefficients[0].shape[-1], layer.captured.entropies
     iterations = range(1, len(entropies) + 1)
     axis.plot(iterations, entropies, **STYLES[0])
@@ -111,9 +111,7 @@ def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
         value = entropies[iteration - 1]
         axis.annotate(f"{value:.4f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
     axis.axhline(math.log(parents), color=GREY, linestyle="--", linewidth=1)
-    low, high = min(entropies), max(math.log(parents), *entropies)
-    span = max(high - low, 1e-3 * high)  # it hardly moves in a network at its beginning
-    axis.set_ylim(low - 0.35 * span, high + 0.1 * span)
+    axis.margins(y=0.35)  # for the values below the curve
     axis.ticklabel_format(axis="y", useOffset=False)
     axis.set_title(f"entropy (dashed: log {parents})", fontsize=SMALL)
     axis.set(xticks=iterations, xlim=(0.5, len(iterations) + 0.5), xlabel="iteration")

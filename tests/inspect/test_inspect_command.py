@@ -152,7 +152,7 @@ def test_a_hundred_classes_and_children_without_positions() -> None:
 
 BAD_WORDS = [
     ("", "missing: RUN IMAGE; capsexp inspect --help says more"),
-    ("FOLDER 3 seed=3", "seed: not used here; data=NAME and data.root, data.path are"),
+    ("FOLDER 3 seed=3", "seed: is set by the checkpoint; what can be given is data, "),
     ("FOLDER 3 picture", "picture: not of the form key=value"),
     ("FOLDER 3 --output=a.jpg", "--output=a.jpg: must be the name of a .png file"),
     ("FOLDER 3 data=cifar10", "data=cifar10: has images of 32×32×3"),
