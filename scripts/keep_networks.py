@@ -18,7 +18,7 @@ from capsexp.cli import exit_with, print_error
 from capsexp.errors import DONE, InputError
 from capsexp.files import write_file
 from capsexp.results import networks, runs
-from capsexp.results.cells import Index, MeasuredRow, rows_of
+from capsexp.results.cells import ByTraining, MeasuredRow, by_training, rows_of
 from capsexp.results.networks import LOGS, RESULTS
 from capsexp.results.runs import Run
 from capsexp.run.keys import Json
@@ -45,8 +45,8 @@ trained. A network's weights have the terms of its data.
 def main(arguments: list[str]) -> int:
     """Keeps and lists the networks; the exit code."""
     logs, code = Path(*arguments or [LOGS]), DONE
-    indexed = Index.of(runs.read(RESULTS)[0])
-    for name, row in named_rows(indexed):
+    trained = by_training(runs.read(RESULTS)[0])
+    for name, row in named_rows(trained):
         there = [run for run in row.runs if (logs / run.name / "best.ckpt").exists()]
         if there and not any(map(networks.of, row.runs)):
             try:
@@ -54,16 +54,16 @@ def main(arguments: list[str]) -> int:
                 print(f"{name}: {there[0].name}")
             except InputError as error:
                 code = print_error(error, []).exit_code
-    write_file(RESULTS / "networks" / "README.md", cards(indexed))
+    write_file(RESULTS / "networks" / "README.md", cards(trained))
     return code
 
 
-def named_rows(indexed: Index) -> Iterator[tuple[str, MeasuredRow]]:
+def named_rows(runs_by_training: ByTraining) -> Iterator[tuple[str, MeasuredRow]]:
     """The runs of every row, with its name, in the source's training and then in the laptop's, if that is another."""
     for study in map(studies.load, studies.names()):
         trained = set()
         for block in select(study).blocks:
-            for row in rows_of(study, block, indexed):
+            for row in rows_of(study, block, runs_by_training):
                 keys = row.row.name, *(run.key for run in row.runs)
                 if keys not in trained:
                     yield f"{study.name}:{row.row.name}", row
@@ -101,10 +101,10 @@ def is_same(history: Sequence[Json], epochs: Sequence[Json], split: str) -> bool
     return accuracies[0] == accuracies[1] and np.allclose(*losses, rtol=1e-3)
 
 
-def cards(indexed: Index) -> str:
+def cards(runs_by_training: ByTraining) -> str:
     """The list of the small networks that are kept: results/networks/README.md."""
     names: dict[Run, list[str]] = {}
-    for name, row in named_rows(indexed):
+    for name, row in named_rows(runs_by_training):
         for run in row.runs:
             if (path := networks.of(run)) and path.stat().st_size <= SMALL:
                 names.setdefault(run, []).append(f"`{name}`{', so far' if row.block.name == LAPTOP else ''}")

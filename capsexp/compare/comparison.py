@@ -10,7 +10,7 @@ from capsexp.config.checks import typed_key
 from capsexp.config.compose import for_hydra
 from capsexp.errors import InputError, first_line, plural
 from capsexp.results import runs
-from capsexp.results.cells import Index, MeasuredRow, best_of_seeds, cells_of
+from capsexp.results.cells import MeasuredRow, best_of_seeds, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.runs import Run
@@ -53,11 +53,11 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     block = Block(PAPER, Setting(", ".join(filter(None, [training, *first.trained[2:]]))), {side: [] for side in sides})
     study = _study(rows, sides)
     measured = [MeasuredRow(row, block, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
-    pools, indexed = Pools(recorded), Index.of(recorded)
-    cells = [cells_of(study, row, pools, indexed) for row in measured]
+    pools = Pools(recorded)
+    cells = [cells_of(study, row, pools) for row in measured]
     lines, intervals = [], []
     for claim in study.claims:
-        one = measure_claim(claim, study, [measured], pools, indexed)
+        one = measure_claim(claim, study, [measured], pools)
         if one.verdict != "not run":
             title = title_of(claim.measure, protocol == "heldout")
             sizes = [texts.measured(of_side[claim.measure], False) for of_side in cells]

@@ -22,29 +22,16 @@ from capsexp.study.studies import Published, Row, Study
 LONG, LEVEL = 50, 1.0
 
 
-@dataclass(frozen=True)
-class Index:
-    """All runs, to be found by what they trained."""
+#: Runs by condition and training.
+ByTraining = Mapping[tuple[str, str], Sequence[Run]]
 
-    runs: Mapping[tuple[str, str], Sequence[Run]]  # by condition and training; finished ones first, then by start time
-    parameters: Mapping[str, int]  # of whole networks, by condition
 
-    @classmethod
-    def of(cls, runs: Iterable[Run]) -> "Index":
-        """Ordered by start time, so that the selection of the first cannot depend on the result."""
-        indexed: dict[tuple[str, str], list[Run]] = {}
-        parameters: dict[str, int] = {}
-        for run in sorted(runs, key=lambda run: (run.status != "finished", run.started, run.key)):
-            indexed.setdefault(run.trained[:2], []).append(run)
-            if run.parameters and not run.trained.is_narrowed:
-                parameters[run.trained.condition] = run.parameters
-        return cls(indexed, parameters)
-
-    def count(self, combination: Combination, measure: str = "parameters") -> int:
-        """The parameters of a combination's network, or its operations; raises InputError."""
-        trained = combination.trained
-        known = measure == "parameters" and not trained.is_narrowed and self.parameters.get(trained.condition)
-        return known or _count(combination, measure)
+def by_training(runs: Iterable[Run]) -> ByTraining:
+    """Finished runs stand first, then by start time: which is the first doesn't depend on a result."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (run.status != "finished", run.started, run.key)):
+        found.setdefault(run.trained[:2], []).append(run)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,14 +99,14 @@ class MeasuredRow:
         return f"best of {tried}{self.options} combinations, selected on the {images}"
 
 
-def rows_of(study: Study, block: Block, indexed: Index) -> list[MeasuredRow]:
+def rows_of(study: Study, block: Block, runs: ByTraining) -> list[MeasuredRow]:
     """The runs of each row in a setting, of its protocol."""
     found: dict[str, list[tuple[int, Run]]] = {}
     for name, of_row in block.runs.items():
         for option, wanted in enumerate(combination.trained for combination in of_row):
             found.setdefault(name, []).extend(
                 (option, run)
-                for run in indexed.runs.get(wanted[:2], ())
+                for run in runs.get(wanted[:2], ())
                 if run.protocol == block.protocol(name)
                 and wanted.precision in ("auto", run.trained.precision)
                 and (run.trained.files == wanted.files or not (wanted.files or block.name == PAPER))
@@ -184,9 +171,9 @@ def best_of_seeds(finished: Iterable[Run]) -> list[Run]:
     return [best[seed] for seed in sorted(best)]
 
 
-def cells_of(study: Study, row: MeasuredRow, pools: Pools, indexed: Index) -> dict[str, Cell]:
+def cells_of(study: Study, row: MeasuredRow, pools: Pools) -> dict[str, Cell]:
     """The cells of a row, by measure."""
-    return {measure: _cell(study, row, measure, pools, indexed) for measure in OF_CELLS}
+    return {measure: _cell(study, row, measure, pools) for measure in OF_CELLS}
 
 
 def is_whole(study: Study, block: Block, measure: str) -> bool:
@@ -195,7 +182,7 @@ def is_whole(study: Study, block: Block, measure: str) -> bool:
     return enough and study.differs is None
 
 
-def _cell(study: Study, measured: MeasuredRow, measure: str, pools: Pools, indexed: Index) -> Cell:
+def _cell(study: Study, measured: MeasuredRow, measure: str, pools: Pools) -> Cell:
     row, device, cost = measured.row, measured.device, MEASURES[measure].machine
     used = [run for run in measured.runs if measure in run.measures and (not cost or run.device == device)]
     cell = Cell(
@@ -218,7 +205,7 @@ def _cell(study: Study, measured: MeasuredRow, measure: str, pools: Pools, index
     )
     published = row.printed.get(measure)
     if measure == "parameters":
-        return _counted(cell, study, measured.block, published, indexed)
+        return _counted(cell, study, measured.block, published)
     if not used:
         return cell
     average = geometric_mean if MEASURES[measure].scale == "epochs" else mean
@@ -266,13 +253,13 @@ def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
     )
 
 
-def _counted(cell: Cell, study: Study, block: Block, published: Published | None, indexed: Index) -> Cell:
+def _counted(cell: Cell, study: Study, block: Block, published: Published | None) -> Cell:
     """The network's number of parameters, counted without a run, and whether it is the published one, in millions."""
     claimed = any(claim.measure == "parameters" for claim in study.claims)
     options = block.runs[cell.row]
     if block.name == LAPTOP or not options or not (claimed or "parameters" in study.measures):
         return cell
-    count = indexed.count(options[0])  # its other combinations have as many
+    count = count_of(options[0])  # its other combinations have as many
     cell = replace(cell, n=1, mean=count, values=[count])
     if published is None or block.name != PAPER:
         return cell
@@ -282,7 +269,8 @@ def _counted(cell: Cell, study: Study, block: Block, published: Published | None
 
 
 @cache
-def _count(combination: Combination, measure: str) -> int:
+def count_of(combination: Combination, measure: str = "parameters") -> int:
+    """The parameters of a combination's network, or its operations; raises InputError."""
     from capsexp.run import build
 
     count = {"parameters": build.count_parameters, "operations": build.count_operations}[measure]

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from capsexp.results import statistics
-from capsexp.results.cells import Index, MeasuredRow, is_whole
+from capsexp.results.cells import MeasuredRow, count_of, is_whole
 from capsexp.results.contrast import ComparedRuns, Contrast, Effect
 from capsexp.results.measures import MEASURES
 from capsexp.results.statistics import Estimate, Pools, Term, Verdict
@@ -89,7 +89,6 @@ def measure_claim(
     study: Study,
     settings: Sequence[Sequence[MeasuredRow]],
     pools: Pools,
-    indexed: Index,
     steps: Steps | None = None,
 ) -> MeasuredClaim:
     """A claim of a study and its verdict, Holm's correction still missing.
@@ -104,7 +103,7 @@ def measure_claim(
         return result
     result = replace(result, printed=_printed(claim, study.rows))
     if MEASURES[claim.measure].counted:
-        return _counted(result, block, indexed)
+        return _counted(result, block)
     if steps and (seconds := steps.of(claim, block)):
         return _timed(result, block, seconds, steps.device)
     of_settings = [runs for rows in settings if (runs := ComparedRuns.of(claim, rows))]
@@ -271,13 +270,13 @@ def _timed(result: MeasuredClaim, block: Block, seconds: Mapping[str, Sequence[f
     return replace(result, verdict=verdict, p_value=p_value)
 
 
-def _counted(result: MeasuredClaim, block: Block, indexed: Index) -> MeasuredClaim:
+def _counted(result: MeasuredClaim, block: Block) -> MeasuredClaim:
     """A claim on what can be counted, which needs no run."""
     claim = result.claim
     contrast = Contrast(claim, claim.compared)
     if missing := [name for name in claim.compared if not block.runs[name]]:
         return replace(result, verdict="not run", reason=_listed(missing))
-    counts = {name: indexed.count(block.runs[name][0], claim.measure) for name in claim.compared}
+    counts = {name: count_of(block.runs[name][0], claim.measure) for name in claim.compared}
     effect = contrast.effect({name: contrast.scaled(count) for name, count in counts.items()})
     result = replace(result, effect=effect, block=block, evidence="counted")
     if block.name == TYPED:

@@ -11,7 +11,7 @@ from capsexp.config.checks import did_you_mean
 from capsexp.config.searchpath import ROOT
 from capsexp.errors import InputError, duration
 from capsexp.results import runs
-from capsexp.results.cells import Index, rows_of
+from capsexp.results.cells import by_training, rows_of
 from capsexp.results.packed import own_or_packed
 from capsexp.results.runs import Run
 from capsexp.run.keys import key_in
@@ -59,8 +59,8 @@ def _of_row(name: str, log: Log) -> Path:
     if row not in (names := [one.name for one in study.rows if one.run]):
         raise InputError(f"{name}: no such row{did_you_mean(row, names)} (there are {', '.join(names)})")
     with own_or_packed(RESULTS if (RESULTS / "runs").is_dir() else ROOT / RESULTS) as results:
-        indexed, blocks = Index.of(runs.read(results)[0]), select(study).blocks
-        rows = [one for block in blocks for one in rows_of(study, block, indexed) if one.row.name == row]
+        trained_runs, blocks = by_training(runs.read(results)[0]), select(study).blocks
+        rows = [one for block in blocks for one in rows_of(study, block, trained_runs) if one.row.name == row]
         for block, run in ((one.block, run) for one in rows for run in one.runs):
             if path := of(run, results) or checkpoint_in(LOGS / run.name):
                 if block.name == LAPTOP:

@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 from itertools import chain, compress
 
 from capsexp.results import packed
-from capsexp.results.cells import Cell, Index, MeasuredRow, cells_of, common_levels, rows_of, with_levels
+from capsexp.results.cells import (
+    ByTraining,
+    Cell,
+    MeasuredRow,
+    by_training,
+    cells_of,
+    common_levels,
+    rows_of,
+    with_levels,
+)
 from capsexp.results.claims import MeasuredClaim, corrected, measure_claim
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Pools
@@ -95,8 +104,8 @@ def measure(
         if any(one.blocks[0].name != TYPED for one in own.values()):
             loaded = (studies.load(name) for name in studies.names() if name not in whole)
             others = [study for study in loaded if study.source == source and not study.extends]
-        indexed = Index.of(packed.with_project(runs) if extends else runs)
-        together = measure_together([*own.values(), *map(select, others)], indexed, steps or Steps())
+        known = by_training(packed.with_project(runs) if extends else runs)
+        together = measure_together([*own.values(), *map(select, others)], known, steps or Steps())
         of_source = [claim for one in together if not one.typed for claim in one.claims]
         for at, one in zip(own, together, strict=False):
             claims = corrected(one.claims, one.claims if one.typed else of_source)
@@ -104,23 +113,21 @@ def measure(
     return [one for _, one in sorted(measured.items())]
 
 
-def measure_together(selections: Sequence[Selection], indexed: Index, steps: Steps) -> list[StudyResults]:
+def measure_together(selections: Sequence[Selection], runs: ByTraining, steps: Steps) -> list[StudyResults]:
     """Studies without Holm's correction; spreads are pooled, and common levels taken, over the runs that they list."""
-    of_studies = [[rows_of(one.study, block, indexed) for block in one.blocks] for one in selections]
+    of_studies = [[rows_of(one.study, block, runs) for block in one.blocks] for one in selections]
     levels = common_levels(chain(*chain(*of_studies)))
     of_studies = [[[with_levels(row, levels) for row in rows] for rows in own] for own in of_studies]
     pools = Pools(run for row in chain(*chain(*of_studies)) for run in row.all_runs)
-    return [_measured(one, own, pools, indexed, steps) for one, own in zip(selections, of_studies, strict=True)]
+    return [_measured(one, own, pools, steps) for one, own in zip(selections, of_studies, strict=True)]
 
 
-def _measured(
-    selection: Selection, settings: list[list[MeasuredRow]], pools: Pools, indexed: Index, steps: Steps
-) -> StudyResults:
+def _measured(selection: Selection, settings: list[list[MeasuredRow]], pools: Pools, steps: Steps) -> StudyResults:
     """A study without Holm's correction, from the runs of its rows in each setting."""
     study, blocks, first = selection.study, list[MeasuredBlock](), selection.blocks[0]
     for block, rows in zip(selection.blocks, settings, strict=True):
         now, before = block.trained, {} if block is first else first.trained
         shown = [row for row in rows if not now[row.row.name] or now[row.row.name] != before.get(row.row.name)]
-        blocks.append(MeasuredBlock(block, [replace(row, cells=cells_of(study, row, pools, indexed)) for row in shown]))
-    claims = [measure_claim(claim, study, settings, pools, indexed, steps) for claim in study.claims]
+        blocks.append(MeasuredBlock(block, [replace(row, cells=cells_of(study, row, pools)) for row in shown]))
+    claims = [measure_claim(claim, study, settings, pools, steps) for claim in study.claims]
     return StudyResults(study, selection, blocks, claims)

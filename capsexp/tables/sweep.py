@@ -9,7 +9,7 @@ from pathlib import Path
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable, varied
 from capsexp.results import runs
-from capsexp.results.cells import Index
+from capsexp.results.cells import by_training
 from capsexp.results.steps import Steps
 from capsexp.results.study import StudyResults, measure_together
 from capsexp.run.plan import plan
@@ -56,7 +56,7 @@ def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResu
     )
     setting = Setting(trained.pop() if len(trained) == 1 else "")
     selection = Selection(study, [Block(TYPED, setting, {name: [combination(words)] for name, words in rows.items()})])
-    (measured,) = measure_together([selection], Index.of(own), Steps())
+    (measured,) = measure_together([selection], by_training(own), Steps())
     return measured
 
 

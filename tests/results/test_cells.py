@@ -163,9 +163,7 @@ def test_parameters_are_counted_without_a_run(printed: str, verdict: str | None)
     made = study(row("A", CBAM, parameters=printed), measures=["parameters"])
     found = cell(results(made, []), "A", "parameters")
     assert (found.values, found.verdict) == ([6_812_788], verdict)
-    known = results(made, [run(CBAM, 0, parameters=6_800_000)])
-    assert cell(known, "A", "parameters").values == [6_800_000]
-    assert cell(known, "A", "parameters", setting="laptop").n == 0  # which may be of a narrower network
+    assert cell(results(made, []), "A", "parameters", setting="laptop").n == 0  # which may be of a narrower network
 
 
 # Settings and protocols

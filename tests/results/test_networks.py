@@ -15,7 +15,7 @@ import capsexp
 from capsexp.evaluate.evaluation import evaluate
 from capsexp.inspect import command as inspect
 from capsexp.results import networks, runs
-from capsexp.results.cells import Index
+from capsexp.results.cells import by_training
 from capsexp.results.networks import WEIGHTS, find
 from capsexp.run import checkpoints, keys, records
 from capsexp.run.restore import restore
@@ -96,7 +96,7 @@ def test_the_list_of_kept_networks_is_that_of_their_records(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    cards = script.cards(Index.of(runs.read(Path("results"))[0]))
+    cards = script.cards(by_training(runs.read(Path("results"))[0]))
     assert Path("results", "networks", "README.md").read_text() == cards
     assert all(path.name in cards for path in KEPT)
     assert sum(path.stat().st_size for path in KEPT) < 20e6
