@@ -22,7 +22,6 @@ class UndrawnError(Exception):
 class Rows:
     """The rows of a study that have runs in one setting, and a line on those that have none."""
 
-    columns: Sequence[str]  # names of the rows' labels
     lines: Sequence[MeasuredRow]
     block: MeasuredBlock
     missing: Sequence[str]
@@ -67,7 +66,7 @@ class Inputs:
             budget = [] if block.block.name == PAPER else [f"--budget={block.block.name}"]
             missing = [f"no finished runs of {names}: {self.command('reproduce', study, *budget)}"] if names else []
             if shown := [line for line in lines if line.runs]:
-                return Rows(results.study.columns, shown, block, missing)
+                return Rows(shown, block, missing)
         raise UndrawnError(*missing)
 
     def missing_log(self, rows: Rows, line: MeasuredRow, what: str) -> str:

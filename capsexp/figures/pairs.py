@@ -16,7 +16,7 @@ MEASURE = "first_epoch"
 
 def first_epochs(inputs: Inputs, study: str, title: str) -> Drawing:
     """A line for each label of a study's second column: an arrow a seed, from the first row with it to the second."""
-    rows = inputs.rows(study)
+    rows, column = inputs.rows(study), inputs.measured[study].study.columns[1]
     pairs: dict[str, list[MeasuredRow]] = {}
     for line in rows.block.lines:
         pairs.setdefault(line.row.labels[1], []).append(line)
@@ -33,7 +33,7 @@ def first_epochs(inputs: Inputs, study: str, title: str) -> Drawing:
             _arrows(measured, at, [line.cells[MEASURE].values for line in (without, added)], "C0")
         for axis in (printed, measured):
             axis.set(xlabel="first epoch with the maximum", xlim=(0, 300), ylim=(len(pairs) - 0.5, -0.5))
-            axis.set_yticks(range(len(pairs)), [f"{rows.columns[1]}: {label}" for label in pairs])
+            axis.set_yticks(range(len(pairs)), [f"{column}: {label}" for label in pairs])
             axis.spines[["top", "right"]].set_visible(False)
             axis.grid(axis="x")
         return figure

@@ -155,14 +155,14 @@ def _measured(result: MeasuredClaim, compared: ComparedRuns, study: Study) -> Me
     claim, contrast = compared.contrast.claim, compared.contrast
     runs = [run for of_row in compared.runs.values() for run in of_row]
     effect, last = (
-        contrast.effect({name: mean(of_row) for name, of_row in compared.values_of(measure).items()})
+        contrast.effect({name: mean(of_row) for name, of_row in compared.values(measure).items()})
         for measure in (claim.measure, "last")
     )
     few = compared.left_out or compared.single
     mixed = "the rows differ in data, training or precision" if compared.is_mixed else ""
     return replace(
         result,
-        verdict=_undecided(compared.block),
+        verdict="no verdict" if compared.block.name == TYPED else "open",
         reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else "", mixed])),
         block=compared.block,
         evidence="trained" if is_whole(study, compared.block, claim.measure) and compared.is_complete else "so far",
@@ -313,12 +313,7 @@ def _without_runs(result: MeasuredClaim, settings: Sequence[Sequence[MeasuredRow
         reason = "times were measured on a busy machine only"
     else:
         reason = "whether the machine was busy isn't known" if None in machines else "measured on different machines"
-    return replace(result, verdict=_undecided(settings[0][0].block), reason=reason)
-
-
-def _undecided(block: Block) -> Literal["open", "no verdict"]:
-    """Of another experiment than the source's, nothing is open either."""
-    return "no verdict" if block.name == TYPED else "open"
+    return replace(result, verdict="no verdict" if settings[0][0].block.name == TYPED else "open", reason=reason)
 
 
 def _key(claim: Claim, study: Study, block: Block) -> tuple[object, ...]:

@@ -161,13 +161,11 @@ class ComparedRuns:
         """The rows with one run."""
         return [name for name, of_row in self.runs.items() if len(of_row) == 1]
 
-    @property
-    def values(self) -> dict[str, list[float]]:
-        """On the scale on which effects are added."""
-        return self.values_of(self.contrast.claim.measure)
-
-    def values_of(self, measure: str) -> dict[str, list[float]]:
-        """The values of a measure on this scale, NaN where a run hasn't it; of a spread its logarithm alone."""
+    def values(self, measure: str = "") -> dict[str, list[float]]:
+        """The values of the claim's measure, or another one, on the scale on which effects are added; NaN where a run
+        hasn't it; of a spread its logarithm alone.
+        """
+        measure = measure or self.contrast.claim.measure
         values = {
             name: [self.contrast.scaled(run.measures.get(measure, math.nan)) for run in runs]
             for name, runs in self.runs.items()
@@ -186,7 +184,7 @@ class ComparedRuns:
 
     def terms(self, pools: Pools) -> dict[str, Term] | None:
         """The term of each row; None where a spread isn't known, or `is_mixed`."""
-        claim, values = self.contrast.claim, self.values
+        claim, values = self.contrast.claim, self.values()
         if self.is_mixed:
             return None
         if claim.estimate in ("spread", SPREAD_OF_MEANS):
@@ -238,7 +236,7 @@ class ComparedRuns:
     @property
     def has_room(self) -> bool:
         """Whether the baseline leaves room below 100 % for the claimed effect, or for one test image."""
-        pairs, values = self.contrast.pairs, self.values
+        pairs, values = self.contrast.pairs, self.values()
         if MEASURES[self.contrast.claim.measure].scale != "percent" or self.contrast.claim.is_spread or not pairs:
             return True
         size, images = self.contrast.claim.size, next(iter(self.runs.values()))[0].images

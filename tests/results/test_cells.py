@@ -4,7 +4,7 @@ import dataclasses
 from math import exp, log, sqrt
 
 import pytest
-from made import CBAM, PLAIN, SHORT, SWEPT, cell, claim, line, results, row, run, runs, study
+from made import CBAM, PLAIN, SHORT, SWEPT, cell, claim, results, row, run, runs, study
 from scipy import stats
 
 from capsexp.run.records import Record
@@ -273,15 +273,6 @@ def test_under_heldout_the_combination_is_selected_on_the_held_out_images() -> N
 
 
 # Words typed in place of the rows' own
-
-
-def test_other_data_in_place_of_the_rows_own() -> None:
-    found = [*runs(PLAIN, [99.0] * 3), *runs(PLAIN.replace("mnist", "fashion_mnist"), [88.0, 89.0, 90.0])]
-    made = results(study(), found, ["data=fashion_mnist", "seed=0,1,2"])
-    accuracy = cell(made, "A")
-    assert (made.typed, [block.block.setting.title for block in made.blocks]) == (True, ["data=fashion_mnist"])
-    assert (accuracy.mean, accuracy.n, accuracy.verdict, accuracy.best_of) == (89.0, 3, None, "")
-    assert line(made, "B").runs == []
 
 
 def test_one_of_a_rows_combinations_is_not_the_best_of_them() -> None:
