@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from capsexp.config.schema import Preprocess
-from capsexp.data.synthesis import DrawEpoch
+from capsexp.data.synthesis import ImagesAt
 from capsexp.errors import InputError
 
 
@@ -101,7 +101,7 @@ class TrainingLoader(DeviceLoader):
     preprocess: Preprocess  # all but `normalize`
     seed: int
     epoch: Callable[[], int]  # the index of the current epoch, from 0
-    draw: DrawEpoch | None = None  # synthesises an epoch's images; None: they are `images` in every epoch
+    draw: Callable[[torch.Generator], ImagesAt] | None = None  # an epoch's images; None: they are always `images`
     side: int | None = None  # of the images that `draw` gives, in pixels
 
     def __iter__(self) -> Iterator[Batch]:

@@ -1,5 +1,7 @@
 """The LightningDataModule of a run: loaders over splits that are stored on the device."""
 
+from functools import partial
+
 import numpy as np
 import pytorch_lightning as pl
 import torch
@@ -80,7 +82,7 @@ class CapsuleData(pl.LightningDataModule):
             steps=config.budget.steps,
             process=self._process(),
             joined=has_batch_norm(trainer.lightning_module),
-            draw=synthesis.training(self._digits(self.train), config.data.size) if synthesis else None,
+            draw=partial(synthesis.training, self._digits(self.train), config.data.size) if synthesis else None,
             side=config.data.size,
         )
         return self._grouped(loader)

@@ -35,9 +35,6 @@ class Digits(NamedTuple):
 #: The indices [B] of some of an epoch's images -> the images [B, C, size, size] uint8, and their labels.
 ImagesAt = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-#: Draws an epoch of images; the generator is on the digits' device.
-DrawEpoch = Callable[[Generator], ImagesAt]
-
 
 class Synthesis(ABC):
     """Base of all syntheses. An epoch has as many images as there are digits, and so has an evaluation."""
@@ -46,16 +43,16 @@ class Synthesis(ABC):
     multilabel: bool = False
 
     @abstractmethod
-    def training(self, digits: Digits, size: int) -> DrawEpoch:
-        """A function that draws an epoch of training images.
+    def training(self, digits: Digits, size: int, generator: Generator) -> ImagesAt:
+        """An epoch of training images, drawn; the generator is on the digits' device.
 
         Raises InputError for digits that no image can be synthesised from.
         """
 
     def heldout(self, digits: Digits, size: int) -> tuple[Tensor, Tensor]:
         """Images [N, C, size, size] and labels of held-out digits, drawn as those of the training."""
-        draw = self.training(digits, size)(torch.Generator().manual_seed(_SEED))
-        images, labels = zip(*map(draw, torch.split(torch.arange(len(digits.labels)), _CHUNK)), strict=True)
+        images_at = self.training(digits, size, torch.Generator().manual_seed(_SEED))
+        images, labels = zip(*map(images_at, torch.split(torch.arange(len(digits.labels)), _CHUNK)), strict=True)
         return torch.cat(images), torch.cat(labels)
 
     def test(self, digits: Digits, size: int) -> tuple[Tensor, Tensor]:
@@ -76,26 +73,20 @@ class DiverseMultiMNIST(Synthesis):
 
     single: UnitInterval = 1 / 6  # the probability of one digit alone
 
-    def training(self, digits: Digits, size: int) -> DrawEpoch:
+    def training(self, digits: Digits, size: int, generator: Generator) -> ImagesAt:
         images, labels, count = digits.images, digits.labels, len(digits.labels)
-        others = OtherClasses(digits)
+        first = torch.randint(count, (count,), generator=generator, device=labels.device)
+        second = OtherClasses(digits).draw(first, generator)
+        two = torch.rand(count, generator=generator, device=labels.device) >= self.single
+        places = [draw_places(digits, size, generator) for _ in range(2)]
 
-        def draw(generator: Generator) -> ImagesAt:
-            device = labels.device
-            first = torch.randint(count, (count,), generator=generator, device=device)
-            second = others.draw(first, generator)
-            two = torch.rand(count, generator=generator, device=device) >= self.single
-            places = [draw_places(digits, size, generator) for _ in range(2)]
+        def images_at(chosen: Tensor) -> tuple[Tensor, Tensor]:
+            a, b, both = first[chosen], second[chosen], two[chosen]
+            over = placed(images[b], places[1][chosen], size).mul_(both[:, None, None, None])
+            sets = multi_hot(labels[a], digits.classes) + multi_hot(labels[b], digits.classes) * both[:, None]
+            return overlaid(placed(images[a], places[0][chosen], size), over), sets
 
-            def batch(chosen: Tensor) -> tuple[Tensor, Tensor]:
-                a, b, both = first[chosen], second[chosen], two[chosen]
-                over = placed(images[b], places[1][chosen], size).mul_(both[:, None, None, None])
-                sets = multi_hot(labels[a], digits.classes) + multi_hot(labels[b], digits.classes) * both[:, None]
-                return overlaid(placed(images[a], places[0][chosen], size), over), sets
-
-            return batch
-
-        return draw
+        return images_at
 
 
 @dataclass(kw_only=True)
@@ -111,12 +102,9 @@ class AffineMNIST(Synthesis):
     shear: Annotated[float, Ge(0), Le(10)] = 0.2  # greatest shift in pixels to the right or left for each pixel down
     scale: Annotated[float, Ge(0), Lt(1)] = 0.2  # greatest relative change of length, independently in x and in y
 
-    def training(self, digits: Digits, size: int) -> DrawEpoch:
-        def draw(generator: Generator) -> ImagesAt:
-            places = draw_places(digits, size, generator)
-            return lambda chosen: (placed(digits.images[chosen], places[chosen], size), digits.labels[chosen])
-
-        return draw
+    def training(self, digits: Digits, size: int, generator: Generator) -> ImagesAt:
+        places = draw_places(digits, size, generator)
+        return lambda chosen: (placed(digits.images[chosen], places[chosen], size), digits.labels[chosen])
 
     def test(self, digits: Digits, size: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(_SEED)

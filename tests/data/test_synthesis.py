@@ -1,6 +1,7 @@
 """DiverseMultiMNIST and affine MNIST: distributions, splits, and reproducibility from a seed."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,7 +65,7 @@ def dots(count: int, classes: int = 10) -> Digits:
 
 def drawn(synthesis: Synthesis, base: Digits, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """A whole epoch."""
-    return synthesis.training(base, size)(generator(seed))(torch.arange(len(base.labels)))
+    return synthesis.training(base, size, generator(seed))(torch.arange(len(base.labels)))
 
 
 def within_binomial_bounds(count: int, of: int, probability: float) -> bool:
@@ -237,7 +238,7 @@ def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -
 @pytest.mark.parametrize(("synthesis", "size"), [(DiverseMultiMNIST(), 36), (AffineMNIST(), 40)])
 def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int, unseen: Digits) -> None:
     def epoch(number: int, seed: int, steps: int | None = None) -> tuple[Tensor, Tensor]:
-        draw, (images, digits, _) = synthesis.training(unseen, size), unseen
+        draw, (images, digits, _) = partial(synthesis.training, unseen, size), unseen
         loader = TrainingLoader(images, digits, 128, PLAIN, seed, lambda: number, steps=steps, draw=draw, side=size)
         batches = list(loader)
         assert len(batches) == len(loader) == (steps or 8)
@@ -272,7 +273,7 @@ def test_augmentation_shifts_on_the_canvas(unseen: Digits) -> None:
     moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=False)
     base = unseen._replace(images=torch.zeros_like(unseen.images))
     base.images[:, 0, 14, 14] = 255
-    draw = AffineMNIST().training(base, 40)
+    draw = partial(AffineMNIST().training, base, 40)
     loader = TrainingLoader(base.images, base.labels, 1000, moving, 0, lambda: 0, draw=draw, side=40)
     places = next(iter(loader))[0].nonzero()[:, 2:]
     assert (places.min(), places.max()) == (14 - 4, 14 + 12 + 4)
@@ -291,5 +292,5 @@ def test_a_small_canvas_and_digits_of_one_class_are_refused() -> None:
     config = composed_config("data=mnist_sample", "data.size=20", PAIRS)
     line = refused(CapsuleData, source.load(config.data), config)
     assert line == "data.size=20: must be at least 28, the side of the digits' images"
-    line = refused(DiverseMultiMNIST().training, dots(7, classes=1), 12)
+    line = refused(DiverseMultiMNIST().training, dots(7, classes=1), 12, generator())
     assert line.endswith("7 digits of one class make no pairs of two classes")
