@@ -71,8 +71,8 @@ def _explained_of_modules(error: Exception, overrides: list[str]) -> Exception:
     package = "".join(modules[-1:]).partition(".")[0]
     if isinstance(error, RecursionError) and "hydra._internal.defaults_list" in modules:
         return InputError("defaults: files that name each other, or one that names itself")
-    if isinstance(error, AssertionError) and package == "hydra":
-        words = " ".join(word for word in overrides if word.startswith("hydra."))
+    words = " ".join(word for word in overrides if word.lstrip("+~").startswith("hydra."))
+    if package in ("hydra", "omegaconf") and (words or isinstance(error, AssertionError)):
         return InputError(f"{words or 'configuration'}: Hydra takes no such value")
     return _explained_of_launcher(error) if package in ("submitit", "ray") else error
 

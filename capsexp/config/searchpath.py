@@ -129,9 +129,15 @@ def _quoted(value: str) -> str:
 
 @cache
 def _checked(folder: Path) -> Path:
-    """The folder itself. Raises InputError for a file that would not be read, and for a data set of another name."""
-    for path in sorted(folder.glob("*/*.yaml")):
-        group, name = path.parent.name, path.stem
+    """The folder itself.
+
+    Raises InputError for a file that would not be read, for one that says how Hydra logs or what it calls, and for a
+    data set of another name.
+    """
+    for path in sorted([*folder.glob("*/*.yaml"), *folder.glob("*/*/*.yaml")]):
+        group, name = str(path.parent.relative_to(folder)), path.stem
+        if group.partition("/")[0] == "hydra" and group != "hydra/launcher":
+            raise InputError(f"{path}: of Hydra's own groups, only hydra/launcher can have files from outside")
         if (CONF / group / path.name).exists():
             raise InputError(f"{path}: capsexp has a {group}={name} of its own; choose another name")
         try:

@@ -16,13 +16,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Glob
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from capsexp.cli import print_line
 from capsexp.config import compose, searchpath
+from capsexp.config.by_hydra import by_hydra
 from capsexp.config.checks import check_dataclass
 from capsexp.config.schema import without_effect
-from capsexp.errors import DONE, FAILED, WRONG_INPUT, CapsexpError, InputError, duration
+from capsexp.errors import DONE, FAILED, WRONG_INPUT, CapsexpError, InputError, duration, first_line, raise_interruption
 from capsexp.run.task import overrides_of, task
 from capsexp.study import studies
 
@@ -45,7 +46,20 @@ def application(words: Sequence[str], name: str = "config", folder: str = "") ->
         words.append("hydra/launcher=basic")  # its processes train each run together
     with initialize_config_dir(str(Path(folder or searchpath.CONF).absolute()), job_name="capsexp", version_base="1.3"):
         app: Any = GlobalHydra.instance().hydra
-        yield app, words, app.compose_config(name, words, RunMode.MULTIRUN, validate_sweep_overrides=False)
+        config = app.compose_config(name, words, RunMode.MULTIRUN, validate_sweep_overrides=False)
+        _check_own_part(config, words)
+        yield app, words, config
+
+
+def _check_own_part(config: DictConfig, words: Sequence[str] = ()) -> None:
+    """Raises InputError where a file from outside sets what Hydra calls, or the environment: a file runs no program."""
+    if not searchpath.folders()[1:]:
+        return
+    typed = by_hydra([word for word in words if word.lstrip("+~").startswith("hydra")], own_part=True)
+    for key in ("hydra.callbacks", "hydra.hydra_logging", "hydra.job_logging", "hydra.job.env_set"):
+        nodes = (OmegaConf.to_container(OmegaConf.select(part, key), resolve=False) for part in (config, typed))
+        if next(nodes) != next(nodes):
+            raise InputError(f"{key}: is set by a file from outside, which can't; it can be typed")
 
 
 def options_of(config: DictConfig) -> "Options | None":
@@ -53,6 +67,8 @@ def options_of(config: DictConfig) -> "Options | None":
     from capsexp.reproduce.launcher import Options
 
     node = config.hydra.launcher
+    if not node:
+        raise InputError("hydra.launcher: must be a group of keys; choose one with hydra/launcher=…")
     given = {key: node[key] for key in node if key != "_target_"}
     here: Options | None = check_dataclass(Options, given, "hydra.launcher") if node._target_ == LOCAL else None
     return here
@@ -67,7 +83,13 @@ def train(planned: "Planned", app: Any, config: DictConfig) -> None:
         return
     waiting = [job for job in planned.jobs if job.state == "waiting"]
     context = HydraContext(config_loader=app.config_loader, callbacks=Callbacks(config))
-    of_hydra = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+    try:
+        of_hydra = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+    except Exception as wrong:  # a class that is none of hydra_plugins, or that takes other keys
+        raise_interruption(wrong)
+        raise InputError(f"hydra.launcher: {first_line(wrong)}") from wrong
+    for job in waiting if searchpath.folders()[1:] else ():
+        _check_own_part(by_hydra(job.overrides, own_part=True))
     if folder := config.hydra.launcher.get("submitit_folder"):
         print_line(f"output of the runs: {folder}")  # which submitit keeps from the screen
     returned = of_hydra.launch([[*job.overrides] for job in waiting], 0) if waiting else []

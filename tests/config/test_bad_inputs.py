@@ -225,6 +225,8 @@ BAD_COMMANDS = [
     ("capsexp logger=[wandb] logger.wandb.projct=x", "logger.wandb.projct: no such key; did you mean project?"),
     ("capsexp -m seed=0,1 --cfg=job", "Only one of --run, --multirun, --cfg, --info and"),
     ("capsexp hydra.verbose=nan", "hydra.verbose=nan: Hydra takes no such value"),
+    ("capsexp -m seed=0,1 hydra.sweeper.params={a:1}", "hydra.sweeper.params={a:1}: Hydra takes no such value"),
+    (f"{SAMPLE} -m seed=0,1 hydra.launcher=null", "hydra.launcher: must be a group of keys; choose one with hydra/"),
     ("capsexp -m tables", "tables: a command stands first: capsexp tables …"),
     ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; did you mean --seeds?"),
     ("scripts/reproduce_tables.py jiao_table2 --time-limit=nan", "hydra.launcher.time_limit=nan: must be a number"),

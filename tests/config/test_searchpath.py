@@ -167,22 +167,50 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
         ("model/small_capsnet.yaml", "name: x\n", "model._target_: missing; must be its class, dotted"),
         ("model/small_capsnet.yaml", "defaults: [small_capsnet]\nx: 1\n", "defaults: files that name each other"),
         ("model/small_capsnet.yaml", f"defaults: [capsnet]\nx: {5000 * '9'}\n", "a number of too many digits"),
+        (
+            "hydra/launcher/other.yaml",
+            "a: " + "[" * 400 + "]" * 400,
+            "other.yaml: has groups or lists more than 50",
+        ),
+        ("hydra/job_logging/other.yaml", "a: 1", "other.yaml: of Hydra's own groups, only hydra/launcher can have"),
         ("model/other.yaml", LAUGHS, "conf/model/other.yaml: has more than 100,000 values, by aliases of aliases"),
         ("model/other.yaml", "a: &a [*a]", "conf/model/other.yaml: has more than 100,000 values, by aliases"),
     ],
 )
 def test_a_wrong_file_is_one_line(name: str, content: str, line: str, package: Path, program: Program) -> None:
-    (package / "mine" / "conf" / name).parent.mkdir(exist_ok=True)
+    (package / "mine" / "conf" / name).parent.mkdir(exist_ok=True, parents=True)
     (package / "mine" / "conf" / name).write_bytes(content.encode("latin-1"))
     code, _, (error,) = program("capsexp", MINE, *RUN)
     assert code == 2
     assert line in error
 
 
-def test_a_pipe_among_ones_own_files_is_one_line(package: Path, program: Program) -> None:
-    os.mkfifo(package / "mine" / "conf" / "model" / "pipe.yaml")
+@pytest.mark.parametrize("group", ["model", "hydra/launcher"])
+def test_a_pipe_among_ones_own_files_is_one_line(group: str, package: Path, program: Program) -> None:
+    pipe = package / "mine" / "conf" / group / "pipe.yaml"
+    pipe.parent.mkdir(exist_ok=True, parents=True)
+    os.mkfifo(pipe)
     code, _, (error,) = program("capsexp", MINE, *RUN)
-    assert (code, error) == (2, f"error: {package}/mine/conf/model/pipe.yaml: not a file; move it away")
+    assert (code, error) == (2, f"error: {pipe}: not a file; move it away")
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("hydra.callbacks", "callbacks: {x: {_target_: os.mkdir, path: made}}"),
+        ("hydra.hydra_logging", "hydra_logging: {formatters: {x: {(): os.mkdir, path: made}}}"),
+        ("hydra.job_logging", "job_logging: {version: 1, formatters: {x: {(): os.mkdir, path: made}}}"),
+        ("hydra.job.env_set", "job: {env_set: {CC: made}}"),
+    ],
+)
+def test_a_file_makes_hydra_call_nothing(key: str, part: str, package: Path, program: Program) -> None:
+    path = package / "mine" / "conf" / "model" / "small_capsnet.yaml"
+    path.write_text(f"{path.read_text()}hydra:\n  {part}\n")
+    several = ["-m", "hydra/launcher=basic", "model=capsnet,small_capsnet", "data=mnist_sample"]
+    for words in (RUN, several):
+        code, _, (*_, error) = program("capsexp", MINE, *words, "budget=smoke", "logger=[]")
+        assert (code, error) == (2, f"error: {key}: is set by a file from outside, which can't; it can be typed")
+    assert not (package / "made").exists()
 
 
 @pytest.mark.parametrize(
