@@ -58,6 +58,16 @@ def test_the_learning_rate_monitor_writes_to_the_runs_loggers_and_is_no_other_ru
     assert planned.name == plan(composed_config(*TINY, *folders(tmp_path))).name
 
 
+def test_device_stats_are_written_to_the_runs_loggers(tmp_path: Path, program: Program) -> None:
+    pytest.importorskip("psutil", reason="needs psutil, which the extra dev has")
+    short = "optim.batch_size=4", "budget.epochs=1", "logger=csv", "callbacks=[device_stats]"  # 64 steps; each 50th
+    words = [*TINY, *folders(tmp_path), *short]
+    assert program("capsexp", *words)[0] == 0
+    (file,) = plan(composed_config(*words)).folder.glob("version_*/metrics.csv")
+    used = [row["DeviceStatsMonitor.on_train_batch_end/cpu_percent"] for row in csv.DictReader(file.open())]
+    assert [0 <= float(percent) <= 100 for percent in used if percent] == [True]
+
+
 def test_a_checkpoint_of_ones_own_is_chosen_by_a_logged_metric(
     tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
