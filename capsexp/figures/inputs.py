@@ -62,7 +62,8 @@ class Inputs:
         results = self.measured[study]
         for block in results.blocks:
             lines = [line for line in block.lines if line.row.run and (not label or label in line.row.labels)]
-            names = ", ".join(line.row.name for line in lines if not line.runs)
+            own = results.study.own_rows
+            names = ", ".join(line.row.name for line in lines if not line.runs and line.row.name in own)
             budget = [] if block.block.name == PAPER else [f"--budget={block.block.name}"]
             missing = [f"no finished runs of {names}: {self.command('reproduce', study, *budget)}"] if names else []
             if shown := [line for line in lines if line.runs]:

@@ -191,6 +191,12 @@ class Study:
         return [name for name in names if name not in inherited] or names
 
     @property
+    def own_claims(self) -> list[Claim]:
+        """Those on its own rows, of a study that extends another; of others none."""
+        own = {*self.own_rows} if self.extends else set()
+        return [claim for claim in self.claims if not own.isdisjoint(claim.compared)]
+
+    @property
     def pictures(self) -> dict[str, str]:
         """By name what each picture of its page shows; that of its own name is a strip plot, if no other is named."""
         return {self.name: self.title} | self.figures

@@ -100,8 +100,9 @@ def answer(results: StudyResults, most: int = 25) -> list[str]:
     """
     if results.typed:
         return [ANOTHER]
-    every = results.claims
-    claims = [one for one in every if one.claim.question] or [one for one in every if one.claim.counted] or every
+    every, own = results.claims, results.study.own_claims
+    asked = [one for one in every if (one.claim in own if own else one.claim.question)]
+    claims = asked or [one for one in every if one.claim.counted] or every
     costs = "inference" in results.study.measures
     tested = [one for one in claims if one.effect and (one.runs or (costs and not MEASURES[one.claim.measure].counted))]
     yes = [one for one in tested if one.decided in HOLDS]

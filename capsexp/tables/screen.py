@@ -62,7 +62,8 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     print_lines([(f"{study.title}{only}", "bold"), (f"{cited}{runs}{how}.", "")])
     for table in row_tables(results, block):
         print_table(table)
-    tested = sorted((one for one in results.claims if one.effect and one.runs), key=lambda one: not one.claim.counted)
+    tested, own = [one for one in results.claims if one.effect and one.runs], study.own_claims
+    tested.sort(key=lambda one: (one.claim not in own, not one.claim.counted))
     lines: list[tuple[str, str]] = []
     if any(run.status == "trial" for run in results.runs):
         lines = [("Trials of a few steps: these numbers show that the runs work, and nothing else.", "bold")]
@@ -72,7 +73,7 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
         if sourced:
             lines = [(f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold")]
     else:
-        told = [one for one in tested if pages.is_decided(one)][:_CLAIMS] or tested[: _CLAIMS if only else 2]
+        told = [one for one in tested if pages.is_decided(one) or one.claim in own][:_CLAIMS] or tested[:_CLAIMS]
         lines = [(_claimed(one), "") for one in told]
         if more := len(results.claims) - len(told):
             lines.append((f"{plural(more, 'more claim')} on the page.", ""))
@@ -107,7 +108,7 @@ def _next(results: StudyResults, block: MeasuredBlock, logs: str) -> list[tuple[
     there = {line.row.name: block.block.runs[line.row.name][0] for line in block.lines if line.runs}
     results_folder = next((run.config.paths.results for run in there.values()), "results")
     commands: list[tuple[Sequence[str], str]] = []
-    pairs = [pair for one in results.claims for pair in one.claim.pairs if {*pair} <= there.keys()]
+    pairs = [pair for claim in study.own_claims or study.claims for pair in claim.pairs if {*pair} <= there.keys()]
     for pair in pairs[:1] if study.name != DEMO else []:
         typed = results.typed or study.source in OWN
         sides = [shlex.join(portable(there[row].overrides)) if typed else f"{study.name}:{row}" for row in pair]

@@ -160,7 +160,8 @@ def test_another_training_than_the_sources_has_effects_and_no_verdict() -> None:
 def test_a_row_beside_a_papers_has_its_runs_and_a_caution_of_what_isnt_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """The paper's rows have the project's runs; one of them is the best of three combinations."""
     base = study(row("A", SWEPT, accuracy="99.80"), row("B", PLAIN))
-    mine = dataclasses.replace(base, name="mine", extends=base.name, rows=[*base.rows, row("C", CBAM)])
+    own = claim(text="Mine is better", pairs=[["A", "C"]], counted=False)
+    mine = dataclasses.replace(base, name="mine", extends=base.name, rows=[*base.rows, row("C", CBAM)], claims=[own])
     monkeypatch.setattr(studies, "load", {base.name: base, "mine": mine}.get)
     monkeypatch.setattr(studies, "names", lambda: [base.name, "mine"])
     swept = [SWEPT.replace("1,2,3", number) for number in "123"]
@@ -173,6 +174,7 @@ def test_a_row_beside_a_papers_has_its_runs_and_a_caution_of_what_isnt_alike(mon
     assert line == "Not alike: rows of made_table1 are the best of 3 combinations, C of 1."
     assert pages.block_tables(ours)[0].notes[0] == line
     assert pages.caution(theirs) == []
+    assert pages.answer(ours) == ["No: “Mine is better” no gain above +0.50 points (0.00 points)."]
 
 
 # Claims
