@@ -254,13 +254,11 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
 
 def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Version:
     """The accepted version with exactly these files; raises InputError with the override that would accept them."""
-    for name, version in data.versions.items():
-        if version.files.keys() != md5s.keys():
-            raise InputError(f"data.versions.{name}.files: must give an md5 for each of {', '.join(md5s)}, no other")
+    for version in data.versions.values():
         if version.files == md5s:
             return version
     for key, md5 in md5s.items():
-        expected = {name: version.files[key] for name, version in data.versions.items()}
+        expected = {name: version.files.get(key, "no such file") for name, version in data.versions.items()}
         if md5 not in expected.values():
             wanted = ", ".join(f"{name}: {other}" for name, other in expected.items()) or "nothing yet"
             raise InputError(f"{paths[key]}: its md5 {md5} is not accepted ({wanted}); {_how_to_accept(data, md5s)}")
