@@ -96,7 +96,7 @@ def test_every_run_has_the_record_of_a_run_alone(
     ended = sweep(launcher, tmp_path / "work", environment, "routing.iterations=1,0,2")
     wrong = "error: routing.iterations=0: routing.iterations=0: must be a whole number at least 1 and at most 100"
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.splitlines()[-1] == wrong
+    assert wrong in ended.stderr.splitlines()  # Ray's processes may print later
     assert "2 of 3 runs finished" in ended.stdout
     lines = [line for line in ended.stdout.splitlines() if "epoch 1/" in line]  # submitit's are in files
     assert [line.count("capsnet-mnist_sample-") for line in lines] == [1] * 2 * ("submitit" not in launcher)
@@ -115,7 +115,7 @@ def test_every_run_has_the_record_of_a_run_alone(
     assert again.returncode == 0, again.stderr
     assert "routing.iterations=2 against routing.iterations=1 " in again.stdout
     assert {path: path.stat().st_mtime_ns for path in (results / "runs").iterdir()} == written
-    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["multirun"]
+    assert not (tmp_path / "logs").exists()  # nothing was launched
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
