@@ -13,7 +13,6 @@ from capsexp.results import runs
 from capsexp.results.cells import MeasuredRow, best_of_seeds, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES, title_of
-from capsexp.results.packed import with_project
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Pools
 from capsexp.run import keys
@@ -45,7 +44,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     recorded, problems = runs.read(results)
     named = {*studies.names()} & {side.partition(":")[0] for side in sides}
     if any(studies.load(name).extends for name in named):
-        recorded = with_project(recorded)
+        recorded = runs.with_project(recorded)
     a, b = (_side(side, recorded) for side in sides)
     if common := {run.key for run in a} & {run.key for run in b}:
         raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)}")

@@ -1,17 +1,14 @@
-"""The records of this project: a clone's, or those that an installed package has in one archive (see setup.py)."""
+"""The records of this project, which an installed package has in one archive (see setup.py)."""
 
 import io
 import lzma
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from capsexp.config.searchpath import ROOT
 from capsexp.errors import RunError
-from capsexp.results import runs
-from capsexp.results.runs import Run
 
 ARCHIVE = Path(__file__).with_name("records.tar.xz")
 
@@ -35,11 +32,3 @@ def own_or_packed(results: Path) -> Iterator[Path]:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(stream.read() if stream else b"")
         yield Path(folder)
-
-
-def with_project(own: Sequence[Run]) -> list[Run]:
-    """These runs, then the project's that are not among them."""
-    with own_or_packed(ROOT / "results") as results:
-        known = {run.key for run in own}
-        others = runs.read(results)[0] if results.is_dir() else ()
-        return [*own, *(run for run in others if run.key not in known)]

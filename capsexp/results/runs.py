@@ -7,8 +7,10 @@ from statistics import mean, median
 from typing import Literal
 
 from capsexp.config.checks import NAME
+from capsexp.config.searchpath import ROOT
 from capsexp.errors import CapsexpError, InputError, first_line, printable
 from capsexp.results.measures import MEASURES
+from capsexp.results.packed import own_or_packed
 from capsexp.run import keys, records
 from capsexp.run.keys import Json
 from capsexp.run.records import RUN_AGAIN, Record
@@ -96,6 +98,14 @@ def read(results: Path) -> tuple[list[Run], list[str]]:
         except InputError as error:
             problems.append(printable(str(error)))
     return runs, problems
+
+
+def with_project(own: Sequence[Run]) -> list[Run]:
+    """These runs, then the project's that are not among them: a clone's, or those that came with the package."""
+    with own_or_packed(ROOT / "results") as results:
+        known = {run.key for run in own}
+        others = read(results)[0] if results.is_dir() else ()
+        return [*own, *(run for run in others if run.key not in known)]
 
 
 def read_run(path: Path) -> Run:

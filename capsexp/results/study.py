@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
 
-from capsexp.results import packed
 from capsexp.results.cells import (
     ByTraining,
     Cell,
@@ -16,7 +15,7 @@ from capsexp.results.cells import (
     with_levels,
 )
 from capsexp.results.claims import MeasuredClaim, corrected, measure_claim
-from capsexp.results.runs import Run
+from capsexp.results.runs import Run, with_project
 from capsexp.results.statistics import Pools
 from capsexp.results.steps import Steps
 from capsexp.study import studies
@@ -104,7 +103,7 @@ def measure(
         if any(one.blocks[0].name != TYPED for one in own.values()):
             loaded = (studies.load(name) for name in studies.names() if name not in whole)
             others = [study for study in loaded if study.source == source and not study.extends]
-        known = by_training(packed.with_project(runs) if extends else runs)
+        known = by_training(with_project(runs) if extends else runs)
         together = measure_together([*own.values(), *map(select, others)], known, steps or Steps())
         of_source = [claim for one in together if not one.typed for claim in one.claims]
         for at, one in zip(own, together, strict=False):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 
-from capsexp.results import packed
 from capsexp.results.runs import run_of
 from capsexp.results.steps import Steps, name_of
 from capsexp.results.study import StudyResults, measure
@@ -166,7 +165,7 @@ def test_a_row_beside_a_papers_has_its_runs_and_a_caution_of_what_isnt_alike(mon
     monkeypatch.setattr(studies, "names", lambda: [base.name, "mine"])
     swept = [SWEPT.replace("1,2,3", number) for number in "123"]
     shipped = [run_of(one) for words in swept for one in runs(words, NEAR)]
-    monkeypatch.setattr(packed, "with_project", lambda own: [*own, *shipped])
+    monkeypatch.setattr("capsexp.results.study.with_project", lambda own: [*own, *shipped])
     theirs, ours = measure([base, mine], [*map(run_of, runs(CBAM, NEAR))])
     assert [line.cells["accuracy"].n for line in ours.blocks[0].lines] == [3, 3, 3]
     assert theirs.runs == []
