@@ -40,10 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.check:
         sys.stdout.writelines(f"wrote {path}\n" for path in generated.changed)
     if packed:
-        whose = (
-            f"{RESULTS / 'runs'}: no records; the numbers are of the {len(generated.runs)} runs of capsexp's authors"
-        )
-        print(f"{whose}, which version {__version__} comes with", file=sys.stderr)
+        whose = f"the numbers are of the {len(generated.runs)} runs that version {__version__} comes with"
+        print(f"{RESULTS / 'runs'}: no records; {whose}", file=sys.stderr)
         return DONE
     trials = f"{plural(generated.trials, 'trial')} of a few steps" * bool(generated.trials)
     if not options.names:
