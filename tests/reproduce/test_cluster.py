@@ -99,7 +99,8 @@ def test_every_run_has_the_record_of_a_run_alone(
     assert wrong in ended.stderr.splitlines()  # Ray's processes may print later
     assert "2 of 3 runs finished" in ended.stdout
     lines = [line for line in ended.stdout.splitlines() if "epoch 1/" in line]  # submitit's are in files
-    assert [line.count("capsnet-mnist_sample-") for line in lines] == [1] * 2 * ("submitit" not in launcher)
+    assert bool(lines) == ("submitit" not in launcher)
+    assert all(line.count("capsnet-mnist_sample-") == 1 for line in lines)  # Ray prints similar ones of several once
     assert ("output of the runs: logs/multirun/.submitit" in ended.stdout) == ("submitit" in launcher)
     assert not list((tmp_path / "work").rglob("%j"))
     assert "Traceback" not in ended.stdout + ended.stderr
@@ -157,9 +158,9 @@ def test_a_study_by_a_launcher_of_hydras_ends_as_by_the_one_here(
 
 
 def test_options_reach_slurm(tmp_path: Path, environment: dict[str, str]) -> None:
-    ended = sweep("submitit_slurm", tmp_path, environment, "seed=0,1", "optim.lr=0")
-    assert ended.returncode == 2
-    (script,) = tmp_path.glob("logs/multirun/.submitit/*.sh")
+    ended = sweep("submitit_slurm", tmp_path, environment, "seed=0,1", "budget=smoke")
+    assert ended.returncode == 0, ended.stderr
+    (script,) = tmp_path.glob("logs/multirun/.submitit/*_submission.sh")
     lines = script.read_text().splitlines()
     assert {"#SBATCH --partition=short", "#SBATCH --gpus-per-node=1", "#SBATCH --array=0-1%2"} <= set(lines)
 
