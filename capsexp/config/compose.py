@@ -109,25 +109,27 @@ def composed(overrides: list[str]) -> dict[str, Any]:
     """The configuration of a command line, resolved, as plain containers; raises InputError with one line.
 
     Hydra composes each set of choices that can change other groups once; other choices and values are set on top. The
-    430 rows of all studies need 16 compositions, of 0.11 s each. A command line with any other word, that adds or
-    deletes a key, is composed by Hydra, and so is a group that is chosen twice.
+    430 rows of all studies need 16 compositions, of 0.11 s each. Words that add or delete keys are composed by Hydra,
+    and so is a group that is chosen twice; beside values of their groups, so is the whole command line.
     """
     try:
-        words = [word for word in map(_parsed, overrides) if word and _is_single(word)]
-        if len(words) < len(overrides):
+        words = {text: word for text in overrides if (word := _parsed(text)) and _is_single(word)}
+        others = {re.split(r"[.=@]", text.lstrip("+~"))[0] for text in overrides if text not in words}
+        choices = [words[text] for text in overrides if text in words and (CONF / words[text].key_or_group).is_dir()]
+        values = [words[text] for text in overrides if text in words and words[text] not in choices]
+        if any(word.key_or_group.partition(".")[0] in others for word in values):
             return to_containers(by_hydra(overrides))
-        choices = [word for word in words if (CONF / word.key_or_group).is_dir()]
-        groups = [word.key_or_group for word in choices]
+        groups = [*others, *(word.key_or_group for word in choices)]
         nodes = {word.key_or_group: _group_node(word) for word in choices if groups.count(word.key_or_group) == 1}
         if any(map(_is_from_outside, choices)):  # such a file may set keys of any group: Hydra knows which value counts
             nodes = {}
-        rest = tuple(str(word.input_line) for word in choices if nodes.get(word.key_or_group) is None)
+        set_on_top = [*values, *(word for word in choices if nodes.get(word.key_or_group))]
+        rest = tuple(text for text in overrides if words.get(text) not in set_on_top)
         config = pickle.loads(_cached(searchpath.folders(), rest))
         config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
         try:
-            for word in words:
-                if word not in choices:
-                    OmegaConf.update(config, word.key_or_group, word.value(), merge=True)
+            for value in values:
+                OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
         except OmegaConfBaseException as error:
             raise_interruption(error)
             config = by_hydra(overrides)  # raises an error that names the key
