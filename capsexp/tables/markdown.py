@@ -2,8 +2,9 @@
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from capsexp.config.searchpath import CONF
 from capsexp.results.study import StudyResults
@@ -64,7 +65,7 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
         parts += _folded("Parameters, time and memory", *_with_notes(costs))
     file = f"{study.name}.yaml"  # a link to it, but for a study of one's own
     file = f"[{file}](../../conf/study/{file})" if (CONF / "study" / file).exists() else file
-    where = f"Rows: {file}. All numbers, and each row's [records](../runs): [{study.name}.csv]({study.name}.csv)."
+    where = f"Rows: {file}. All numbers: [{study.name}.csv]({study.name}.csv). Behind a row's name: its records."
     commands = _fenced("\n".join(pages.commands(results)))
     parts += _folded("Commands", *map(escaped, pages.best_of(results)), where, commands)
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -91,11 +92,21 @@ def _picture(path: str, narrow: bool, alt: str) -> str:
 
 
 def table(shown: Table) -> str:
-    """A table of GitHub's Markdown. No line breaks within 94.85 ± 0.35, or within −33.5 % and (−70.0 to +47.1)."""
+    """A table of GitHub's Markdown. No line breaks within 94.85 ± 0.35, or within −33.5 % and (−70.0 to +47.1).
+
+    Behind the name of a row stand links to the records of its runs.
+    """
     rules: list[str] = [Marked("---" if letter == "l" else "--:") for letter in shown.alignment]
-    texts = ([escaped(cell) for cell in cells] for cells in [shown.columns, rules, *shown.rows])
+    linked = [Marked(escaped(row[0]) + _records(runs)) for row, runs in zip(shown.rows, shown.runs, strict=False)]
+    rows = [[name, *row[1:]] for name, row in zip(linked, shown.rows, strict=True)] if linked else shown.rows
+    texts = ([escaped(cell) for cell in cells] for cells in [shown.columns, rules, *rows])
     lines = ("".join(f"|{text} " if text else "|" for text in cells) + "|" for cells in texts)
     return "\n".join(_INSEPARABLE.sub("\N{NO-BREAK SPACE}", line) for line in lines)
+
+
+def _records(runs: Sequence[str]) -> str:
+    links = (link(str(number), f"../runs/{quote(name)}.json") for number, name in enumerate(runs, 1))
+    return f"<sup>{'·'.join(links)}</sup>" if runs else ""
 
 
 def escaped(text: str) -> str:

@@ -217,7 +217,8 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
         others = conjoined(row.name for row in study.rows if row.name not in somewhere)
         notes += [f"Not trained here: {others}."] * bool(others)
     heads, alignment, texts_of = zip(*columns, strict=True)
-    return Table(_setting(block), [*heads], "".join(alignment), [*map(list, zip(*texts_of, strict=True))], notes).filled
+    rows, runs = [*map(list, zip(*texts_of, strict=True))], [[run.name for run in line.all_runs] for line in trained]
+    return Table(_setting(block), [*heads], "".join(alignment), rows, notes, runs).filled
 
 
 def is_of_costs(study: Study) -> bool:

@@ -13,6 +13,7 @@ class Table:
     alignment: str  # l or r for each column
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
+    runs: list[list[str]] = field(default_factory=list)  # the names of those behind each row
 
     @property
     def filled(self) -> "Table":

@@ -251,7 +251,7 @@ def test_texts_are_escaped_for_where_they_are_shown(text: str, tmp_path: Path) -
     texts = {"page": markdown.document(measured), "index": index.index([measured], 0), "README": readme}
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    own = re.compile(r"</?details>|<!-- (made by|until here)[^>]*-->|<summary>[\w ]*</summary>|\n")
+    own = re.compile(r"</?(details|sup)>|<!-- (made by|until here)[^>]*-->|<summary>[\w ]*</summary>|\n")
     for name, document in texts.items():
         tokens = parser.parse(document)
         tokens += [child for token in tokens for child in token.children or []]
