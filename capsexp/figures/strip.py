@@ -98,7 +98,8 @@ def _interval(results: StudyResults, block: MeasuredBlock, row: str, measure: st
         fits = one.block is block.block and one.claim.measure == measure and one.claim.estimate == "difference"
         ((a, b),) = one.claim.pairs if len(one.claim.pairs) == 1 else [("", "")]
         if fits and b == row and one.effect and one.effect.interval and (base := means.get(a)) is not None:
-            return base + one.effect.interval[0], base + one.effect.interval[1]
+            low, high = (base + end for end in one.effect.interval)
+            return MEASURES[measure].unscaled((low, high))
     return None
 
 
