@@ -363,8 +363,9 @@ def test_the_documentation_with_an_installed_wheel(installed: Installed, tmp_pat
     assert {record.identity["model"]["_target_"] for record in found} == {"mine.networks.SmallCapsNet"}
     assert found[0].provenance["command"].startswith("python -m capsexp --config-dir=mine/conf")
     page = (package / "results" / "tables" / "mine_table1.md").read_text()
-    for line in ("# Does averaging beat routing?", "| Averaging is better |", "| mean | 97.1 |"):
-        assert line in page
+    assert "# Does averaging beat routing?" in page
+    assert "|Averaging is better |" in page
+    assert re.search(r"^\|mean<sup>.*</sup> \|97\.1 \|", page, re.MULTILINE)
     assert "Rows: mine_table1.yaml. All" in page  # without a link into conf/
     assert "82.45" in installed.shell(package, "capsexp tables huang_table1")  # as published
     help_page = installed.shell(package, "capsexp --help")
