@@ -259,8 +259,8 @@ def simulated(
     """The terms of a difference whose true value is 0, and a printed difference of one run a network."""
     values = [draw.normal(80, sd, n).tolist() for sd, n in zip(spreads, seeds, strict=True)]
     beside = [draw.normal(80, sd, 2).tolist() for sd in others]
-    spreads = spread(values[0], values[1], *beside), spread(values[1], values[0], *beside)
-    compared = [Term(w, y, s) for w, y, s in zip((-1.0, 1.0), values, spreads, strict=True) if s]
+    estimated = spread(values[0], values[1], *beside), spread(values[1], values[0], *beside)
+    compared = [Term(w, y, s) for w, y, s in zip((-1.0, 1.0), values, estimated, strict=True) if s]
     return compared, float(draw.normal(0, spreads[1]) - draw.normal(0, spreads[0]))
 
 
