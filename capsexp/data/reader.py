@@ -106,7 +106,7 @@ def _whole_groups(
     labels: NDArray[np.int64], order: NDArray[np.int64], count: int, groups: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The indices of groups in `order` of which no class gets more than its part; then of the smallest for the rest."""
-    sizes = np.zeros((groups.max(initial=-1) + 1, labels.max(initial=-1) + 1), np.int64)  # images by group and class
+    sizes = np.zeros((max(groups, default=-1) + 1, max(labels, default=-1) + 1), np.int64)  # images by group and class
     np.add.at(sizes, (groups, labels), 1)
     of_class, taken, chosen = sizes.sum(axis=0), np.zeros(sizes.shape[1], np.int64), set[int]()
     most = np.maximum(1, np.round(of_class * count / max(1, len(labels))))
