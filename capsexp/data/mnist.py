@@ -4,8 +4,10 @@ LeCun, Bottou, Bengio, Haffner (1998), "Gradient-based learning applied to docum
 Vollgraf (2017), "Fashion-MNIST". Clanuwat et al. (2018), "Deep Learning for Classical Japanese Literature".
 """
 
+import math
 import struct
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, contents, decoding, labelled
+from capsexp.data.reader import Images, Reader, decoding, host_memory, labelled, unpacked
+
+_CHUNK = 1 << 20  # bytes
 
 
 class MNIST(Reader):
@@ -36,10 +40,13 @@ class MNIST(Reader):
 
 def idx_array(path: Path) -> NDArray[np.uint8]:
     """The array in an idx file: 0, 0, 8 for uint8, the number of dimensions, the dimensions, the values."""
-    with decoding(path):
-        raw = contents(path)
-        if raw[:3] != b"\0\0\x08":
+    with decoding(path), unpacked(path) as stream:
+        begin = stream.read(4)
+        if begin[:3] != b"\0\0\x08":
             raise ValueError("not an idx file of bytes")
-        begin = 4 + 4 * raw[3]
-        shape = struct.unpack(f">{raw[3]}I", raw[4:begin])
-        return np.frombuffer(raw, np.uint8, offset=begin).reshape(shape)
+        shape = struct.unpack(f">{begin[3]}I", stream.read(4 * begin[3]))
+        if math.prod(shape) > host_memory():
+            raise ValueError(f"says {list(shape)}, more bytes than this machine has")
+        parts = iter(lambda: stream.read(_CHUNK), b"")  # read at once, they would take as much memory as they say
+        values = b"".join(islice(parts, math.prod(shape) // _CHUNK + 2))  # and a small gzipped file can have any number
+        return np.frombuffer(values, np.uint8).reshape(shape)

@@ -82,7 +82,7 @@ class Reader(ABC):
 
     def digest(self, path: Path) -> str:
         """The md5 of the unpacked contents."""
-        with _opened(path) as stream:
+        with unpacked(path) as stream:
             return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
@@ -135,14 +135,14 @@ def _in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArr
     return order[np.argsort(places, kind="stable")]
 
 
-def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
-    """A file that is read decompressed if it is gzipped."""
+def unpacked(path: Path) -> gzip.GzipFile | BufferedReader:
+    """A file, open, that is read decompressed if it is gzipped."""
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def contents(path: Path) -> bytes:
     """A file's contents, decompressed if it is gzipped."""
-    with _opened(path) as stream:
+    with unpacked(path) as stream:
         return stream.read()
 
 

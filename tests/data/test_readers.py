@@ -1,8 +1,10 @@
 """Each reader returns exactly the pixels and labels in files of its format, and refuses other files."""
 
+import gzip
 import pickle
 import re
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,10 @@ from support import refused
 
 from capsexp.config.schema import Data
 from capsexp.data import coil20
+from capsexp.data.mnist import idx_array
 from capsexp.data.reader import fit, labelled
 from capsexp.data.source import ImageSet, load
+from capsexp.errors import InputError
 
 
 def planes(images: np.ndarray) -> list[Any]:
@@ -262,3 +266,13 @@ def test_refusals():
     assert refused(fit, pixels(2, 4, 4, 3), 4, 1, "x").startswith("data.channels=1: must be 3")
     assert refused(fit, pixels(2, 4, 4), 5, 1, "x").startswith("data.size=5: must be at most 4")
     assert refused(fit, pixels(2, 4, 6), 4, 1, "x").endswith("4×6")
+
+
+def test_no_more_of_an_idx_file_is_unpacked_than_its_header_says(tmp_path: Path) -> None:
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(idx(pixels(2, 28, 28)) + bytes(1 << 26)))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="cannot reshape"):
+        idx_array(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    tracemalloc.stop()
