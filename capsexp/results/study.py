@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import chain
 
 from capsexp.results.cells import (
     ByTraining,
@@ -90,17 +90,17 @@ def measure(
     `setting` is the one that typed words change, where they make another. Raises InputError for words that make
     no sense.
     """
-    selections = []
-    for study in chosen:
+    by_source: dict[tuple[str, bool], dict[int, Selection]] = {}
+    for at, study in enumerate(chosen):
         selection = select(study, typed)
-        selections.append(select(study, typed, setting) if selection.blocks[0].name == TYPED else selection)
+        if selection.blocks[0].name == TYPED:
+            selection = select(study, typed, setting)
+        by_source.setdefault((study.source, bool(study.extends)), {})[at] = selection
     measured: dict[int, StudyResults] = {}
-    for source, extends in dict.fromkeys((study.source, bool(study.extends)) for study in chosen):
-        kind = [one.study.source == source and bool(one.study.extends) == extends for one in selections]
-        own = dict(compress(enumerate(selections), kind))
-        whole = {one.study.name for one in own.values()} if not typed else set()
+    for (source, extends), own in by_source.items():
         others: list[Study] = []
         if any(one.blocks[0].name != TYPED for one in own.values()):
+            whole = {one.study.name for one in own.values()} if not typed else set()
             loaded = (studies.load(name) for name in studies.names() if name not in whole)
             others = [study for study in loaded if study.source == source and not study.extends]
         known = by_training(with_project(runs) if extends else runs)
@@ -109,7 +109,7 @@ def measure(
         for at, one in zip(own, together, strict=False):
             claims = corrected(one.claims, one.claims if one.typed else of_source)
             measured[at] = replace(one, typed_words=typed, claims=claims)
-    return [one for _, one in sorted(measured.items())]
+    return [measured[at] for at in range(len(chosen))]
 
 
 def measure_together(selections: Sequence[Selection], runs: ByTraining, steps: Steps) -> list[StudyResults]:

@@ -244,8 +244,9 @@ def _checked(name: str, content: object) -> Study:
 
 
 def _extended(content: dict[str, Any]) -> dict[str, Any]:
-    """The content with the rows and claims of the study that it extends before its own, which are no claims of the
-    source, and what else that study says; raises InputError.
+    """The content of a study that extends another, with all that it takes from that one; raises InputError.
+
+    The other's rows and claims stand before its own, whose claims don't count as the source's.
     """
     if (name := f"{content['extends']}") not in names():
         raise InputError(f"extends={unknown_name(name, 'study', names())}")

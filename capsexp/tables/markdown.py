@@ -105,6 +105,7 @@ def table(shown: Table) -> str:
 
 
 def _records(runs: Sequence[str]) -> str:
+    """Numbered links to the records of these runs, raised as a footnote's are."""
     links = (link(str(number), f"../runs/{quote(name)}.json") for number, name in enumerate(runs, 1))
     return f"<sup>{'·'.join(links)}</sup>" if runs else ""
 
