@@ -65,11 +65,11 @@ class CapsuleNetwork(nn.Module):
         raise NotImplementedError
 
     def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], and the classes' poses [B, J, D], None where the routing gives none."""
+        """[B, channels, H, W] -> scores [B, J], and the classes' poses [B, J, D]."""
         if images.ndim != 4:
             raise ValueError(f"images must be [B, channels, H, W], not {[*images.shape]}")
         classes = self.classes(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses if classes.poses.shape[-1] else None)
+        return Prediction(self.scores(classes), classes.poses)
 
 
 class BackboneNetwork(CapsuleNetwork):

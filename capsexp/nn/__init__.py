@@ -12,7 +12,6 @@ from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.losses import (
     BinaryCrossEntropyLoss,
     CrossEntropyLoss,
-    LogLikelihoodLoss,
     MarginLoss,
     SpreadLoss,
     reconstruction_loss,
@@ -26,7 +25,7 @@ from capsexp.nn.squash import exponential_squash, squash
 __all__ = [
     "CBAM", "AttentionOptions", "AxisAttention", "BinaryCrossEntropyLoss", "CapsAttention", "CapsuleLayer",
     "Capsules", "ClassScores", "ConvAttention", "ConvCapsules", "CrossEntropyLoss", "Decoder", "Hierarchy",
-    "LinearCapsules", "LogLikelihoodLoss", "MarginLoss", "Prediction", "PrimaryCapsules", "ResNetBackbone",
+    "LinearCapsules", "MarginLoss", "Prediction", "PrimaryCapsules", "ResNetBackbone",
     "ResidualBlock", "Routing", "RoutingFactory", "SpreadLoss", "SqueezeExcitation", "TransformationMatrices",
     "exponential_squash", "make_routing", "reconstruction_loss", "squash",
 ]  # fmt: skip

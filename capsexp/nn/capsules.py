@@ -21,7 +21,7 @@ class CapsuleLayer(nn.Module):
         attention: applied to the votes, before routing.
         structure, scale: see `TransformationMatrices`; a scale of None is the routing's own, where it has one.
 
-    Raises ValueError for a routing that is made for other sizes, and for attention where it gives no poses.
+    Raises ValueError for a routing that is made for other sizes.
     """
 
     def __init__(
@@ -40,13 +40,9 @@ class CapsuleLayer(nn.Module):
         for name, size in routing.made_for.items():
             if size != sizes[name] and (name != "children" or size % children):
                 raise ValueError(f"{type(routing).__name__}: {name}={size}, in a layer of {name}={sizes[name]}")
-        if not routing.gives_poses:  # matrices without rows
-            if attention is not None:
-                raise ValueError("attention.caps=true: with this routing, class capsules have no votes that it acts on")
-            parent_pose, structure = 0, "vector"
         scale = routing.scale if scale is None else scale
         matrices = TransformationMatrices(children, parents, child_pose, parent_pose, structure, scale)
-        self.matrices = matrices.requires_grad_(routing.trains_matrices and routing.gives_poses)
+        self.matrices = matrices.requires_grad_(routing.trains_matrices)
         self.routing = routing
         self.attention = attention or nn.Identity()
 
@@ -65,8 +61,7 @@ class CapsuleLayer(nn.Module):
 
         A linear layer gives [B, J, D], a convolutional one [B, H', W', J, D], activations likewise.
         """
-        poses = [self.flattened(children).poses] if self.routing.uses_poses else []
-        parents: Capsules = self.routing(*self.votes(children), *poses)
+        parents: Capsules = self.routing(*self.votes(children))
         return parents
 
 

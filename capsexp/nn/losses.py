@@ -133,18 +133,6 @@ class SpreadLoss(ProbabilityLoss):
         return ((1 - targets) * others).sum(dim=1).mean()
 
 
-class LogLikelihoodLoss(ProbabilityLoss):
-    """−log(p_t / Σ_k p_k), t the label; for probabilities of 0 finite.
-
-    Of activations that sum to 1, those of self-routing, it is the loss of Hahn et al. 2019. `logits`: see
-    ProbabilityLoss.
-    """
-
-    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Scores [B, J], labels [B] -> scalar."""
-        return nn.functional.cross_entropy(self.probabilities(scores).clamp(min=1e-8).log(), labels.reshape(-1))
-
-
 class CrossEntropyLoss(nn.Module):
     """−log softmax(scores)[label]; the scores are logits."""
 

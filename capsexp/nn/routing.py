@@ -48,10 +48,8 @@ class Routing(nn.Module):
     presence: Presence
     iterations: int
     uses_activations: bool = False  # reads the children's activations and gives the parents'
-    uses_poses: bool = False  # reads the children's poses: `forward` has them as a third argument, [..., I, C]
     trains_matrices: bool = True  # else the transformation matrices keep their initial values
     concurrent: bool = False  # all layers of a `Hierarchy` do their t-th iteration at the same time
-    gives_poses: bool = True  # else the parents have activations alone, and their layer no transformation matrices
     scale: float | None = None  # of the transformation matrices, where no source gives it; see TransformationMatrices
 
     def __init__(self, iterations: int = 1, **made_for: int) -> None:

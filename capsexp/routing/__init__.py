@@ -5,20 +5,13 @@ from capsexp.routing.dynamic import DynamicRouting, dynamic_routing
 from capsexp.routing.em import EMRouting
 from capsexp.routing.inverted import InvertedRouting
 from capsexp.routing.self_attention import SelfAttentionRouting
-from capsexp.routing.self_routing import SelfRouting
-from capsexp.routing.variational_bayes import VariationalBayesRouting
 
 #: The procedures by their names in a configuration.
 NAMES: dict[str, type[Routing]] = {
     "dynamic": DynamicRouting,
     "em": EMRouting,
     "inverted": InvertedRouting,
-    "self": SelfRouting,
     "self_attention": SelfAttentionRouting,
-    "vb": VariationalBayesRouting,
 }
 
-__all__ = [
-    "NAMES", "DynamicRouting", "EMRouting", "InvertedRouting", "SelfAttentionRouting", "SelfRouting",
-    "VariationalBayesRouting", "dynamic_routing",
-]  # fmt: skip
+__all__ = ["NAMES", "DynamicRouting", "EMRouting", "InvertedRouting", "SelfAttentionRouting", "dynamic_routing"]

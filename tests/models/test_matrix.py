@@ -87,7 +87,7 @@ STEPPED = [
     *(
         f"model={model} routing={routing}"
         for model, own in OWN_ROUTING.items()
-        for routing in ("dynamic", "em", "inverted", "self", "self_attention", "vb")
+        for routing in ("dynamic", "em", "inverted", "self_attention")
         if routing != own
     ),
 ]

@@ -11,7 +11,6 @@ from capsexp.nn.decoder import mask
 from capsexp.nn.losses import (
     BinaryCrossEntropyLoss,
     CrossEntropyLoss,
-    LogLikelihoodLoss,
     MarginLoss,
     MultilabelLoss,
     ProbabilityLoss,
@@ -35,9 +34,6 @@ BY_HAND = [
     (MarginLoss(positive=1, negative=0, down_weight=0.25), torch.tensor([[0.95, 0.05]]), CLASSES[:1], 1.25 * 0.05**2),
     (SpreadLoss(first=0.5, last=0.5), SCORES, LABELS, ((0.5 - 0.4) ** 2 + (0.5 + 0.1) ** 2 + (0.5 + 0.4) ** 2) / 2),
     (BinaryCrossEntropyLoss(logits=False), P, SETS, -sum(map(log, (0.7, 0.8, 0.7, 0.05, 0.95, 0.9))) / 6),
-    (LogLikelihoodLoss(), SHARES, CLASSES, -(log(0.6) + log(0.4)) / 2),
-    (LogLikelihoodLoss(), SHARES / 2, CLASSES, -(log(0.6) + log(0.4)) / 2),
-    (LogLikelihoodLoss(), torch.tensor([[0.0, 1.0]]), torch.tensor([0]), -log(1e-8)),
     (CrossEntropyLoss(), SHARES.log() + 3, CLASSES, -(log(0.6) + log(0.4)) / 2),
 ]
 

@@ -29,7 +29,7 @@ from capsexp.nn import (
     losses,
     squash,
 )
-from capsexp.routing import NAMES, DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting, SelfRouting
+from capsexp.routing import NAMES, DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting
 from capsexp.run.build import build
 
 
@@ -140,15 +140,10 @@ def test_networks_give_their_squash_constant_to_routing_and_primary_capsules(kin
 IMAGES, CHILDREN, CAPS = (1, 28, 28), Capsules(torch.rand(2, 3, 4), torch.rand(2, 3)), AttentionOptions(caps=True)
 BOTH, CNNS = AttentionOptions(conv=True, caps=True), ("HuangCNN", "ResNet18", "SabourCNN", "TsaiCNN", "TsaiMultiCNN")
 NO_CAPSULES = "attention.conv=true and attention.caps=true: this network has no capsules; it takes only attention.cbam"
-LOSSES = ("BinaryCrossEntropy", "CrossEntropy", "LogLikelihood", "Margin", "Spread")
+LOSSES = ("BinaryCrossEntropy", "CrossEntropy", "Margin", "Spread")
 PREDICTION = Prediction(torch.rand(2, 3), None), torch.tensor([0, 1])
 NO_TENSOR = r"scores must be a tensor, not Prediction; of a network's output its \.scores"
-WITH_ACTIVATIONS = (
-    EMRouting(parents=2),
-    InvertedRouting(parents=2, pose=4, activations=True),
-    SelfRouting(children=3, parents=2, child_pose=4),
-    NAMES["vb"](parents=2),
-)
+WITH_ACTIVATIONS = (EMRouting(parents=2), InvertedRouting(parents=2, pose=4, activations=True))
 
 
 def layer(routing: Routing, *sizes: int, **options: Any) -> LinearCapsules:
@@ -166,7 +161,6 @@ def routed(routing: str, **options: Any) -> nn.Module:
 WRONG: list[tuple[str, Callable[..., object]]] = [
     ("EMRouting: parents=1, in a layer of parents=2", lambda: layer(EMRouting(parents=1))),
     ("children=1, in a layer of children=3", lambda: layer(SelfAttentionRouting(children=1, parents=2))),
-    ("child_pose=1, in a layer of child_pose=4", lambda: layer(SelfRouting(children=3, parents=2, child_pose=1))),
     ("pose=5, in a layer of pose=4", lambda: layer(InvertedRouting(parents=2, pose=5))),
     ("parents=0: must be at least 1", lambda: layer(DynamicRouting(), 3, 0, 4, 4)),
     ("padding=-1: must be at least 0", lambda: ConvCapsules(3, 2, 4, 4, 3, 1, DynamicRouting(), padding=-1)),
@@ -182,11 +176,10 @@ WRONG: list[tuple[str, Callable[..., object]]] = [
     ("alike; concur", lambda: Hierarchy([layer(InvertedRouting(parents=2, pose=4)), layer(DynamicRouting())])),
     ("width=0: must be above 0 and at most 1", lambda: CapsNet(IMAGES, 10, width=0)),
     ("width=2.0: must be above 0 and at most 1", lambda: HuangCNN(IMAGES, 10, width=2.0)),
-    ("routing=e: must be one of dynamic, em, inverted, self, ", lambda: routed("e")),
+    ("routing=e: must be one of dynamic, em, inverted, self_attention", lambda: routed("e")),
     ("must be a class of capsexp.routing", lambda: routed(DynamicRouting())),  # type: ignore[arg-type]
     ("must be capsexp.nn.AttentionOptions", lambda: routed("em", attention={"cbam": True})),
     ("must be capsexp.nn.AttentionOptions", lambda: HuangCNN(IMAGES, 10, DynamicRouting)),  # type: ignore[arg-type]
-    ("attention.caps=true: with this routing", lambda: routed("self", attention=CAPS)),
     *((NO_CAPSULES, partial(getattr(models, cnn), (3, 36, 36), 10, BOTH, width=0.1)) for cnn in CNNS),
     (r"images must be \[B, channels, H, W\]", lambda: routed("em")(torch.rand(IMAGES))),
     ("another size of images", lambda: EfficientCapsNet(IMAGES, 10, width=0.1)(torch.rand(1, 1, 36, 36))),

@@ -7,25 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.special import digamma, expit
+from scipy.special import expit
 from scipy.special import softmax as scipys_softmax
 from support import composed_config
 from torch import Tensor, nn
 
-from capsexp.nn import Capsules, ConvCapsules, Routing, squash
+from capsexp.nn import Routing, squash
 from capsexp.routing import (
     DynamicRouting,
     EMRouting,
     InvertedRouting,
     SelfAttentionRouting,
-    SelfRouting,
-    VariationalBayesRouting,
     dynamic_routing,
 )
 from capsexp.run.build import build
 
 softmax = partial(scipys_softmax, axis=1)
-I, J, D, C = 5, 3, 4, 6  # noqa: E741
+I, J, D = 5, 3, 4  # noqa: E741
 
 
 def weighted(c: Any, v: Any) -> Any:
@@ -38,7 +36,7 @@ def agreement(v: Any, parents: Any) -> Any:
     return np.array([[v[i, j] @ parents[j] for j in range(J)] for i in range(I)])
 
 
-def dynamic(routing: Any, v: Any, a: Any, p: Any) -> Any:
+def dynamic(routing: Any, v: Any, a: Any) -> Any:
     b = np.zeros((I, J))
     for _ in range(routing.iterations):
         s = weighted(softmax(b), v)
@@ -58,7 +56,7 @@ def gaussians(routing: Any, v: Any, w: Any, heat: float) -> Any:
     return mean, variance, expit(heat * (beta_a - cost))
 
 
-def em(routing: Any, v: Any, a: Any, p: Any) -> Any:
+def em(routing: Any, v: Any, a: Any) -> Any:
     r = np.full((I, J), 1 / J)
     for t in range(1, routing.iterations + 1):
         heat = routing.inverse_temperature * (1 - routing.growth**t)
@@ -69,7 +67,7 @@ def em(routing: Any, v: Any, a: Any, p: Any) -> Any:
     return mean, active
 
 
-def inverted(routing: Any, v: Any, a: Any, p: Any) -> Any:
+def inverted(routing: Any, v: Any, a: Any) -> Any:
     parents, active = np.zeros((J, D)), None
     for _ in range(routing.iterations):
         w = softmax(agreement(v, parents) / 2)  # √D
@@ -83,34 +81,10 @@ def inverted(routing: Any, v: Any, a: Any, p: Any) -> Any:
     return parents, active
 
 
-def self_attention(routing: Any, v: Any, a: Any, p: Any) -> Any:
+def self_attention(routing: Any, v: Any, a: Any) -> Any:
     s = weighted(softmax(agreement(v, v.sum(axis=0)) / 2) + routing.bias.detach().numpy(), v)
     length = np.linalg.norm(s, axis=1, keepdims=True)
     return (1 - np.exp(-length)) * s / length, None
-
-
-def self_routing(routing: Any, v: Any, a: Any, p: Any) -> Any:
-    weight, bias = (parameter.detach().numpy() for parameter in (routing.weight, routing.bias))
-    w = softmax(np.array([weight[i] @ p[i] + bias[i] for i in range(I)])) * a[:, None]
-    total = w.sum(axis=0)
-    return weighted(w / total, v), total / a.sum()
-
-
-def variational_bayes(routing: Any, v: Any, a: Any, p: Any) -> Any:
-    """The posteriors in the textbook's form: about the weighted mean, the prior's part apart (Bishop 2006, 10.62)."""
-    r = np.full((I, J), 1 / J)
-    for _ in range(routing.iterations):
-        w = r * a[:, None]
-        n = w.sum(axis=0)[:, None]
-        mean = weighted(w / n[:, 0], v)
-        m, nu = mean * n / (1 + n), D + 1 + n[:, 0]
-        psi = 1 / (1 + weighted(w, (v - mean) ** 2) + n / (1 + n) * mean**2)
-        mixing = (digamma(1 + n) - digamma((1 + n).sum()))[:, 0]
-        precision = sum(digamma((nu + 1 - h) / 2) for h in range(1, D + 1)) + D * np.log(2) + np.log(psi).sum(axis=1)
-        r = softmax(mixing + (precision - D / (1 + n[:, 0]) - nu * (psi * (v - m) ** 2).sum(axis=2)) / 2)
-    entropy = (D * np.log(2 * np.pi * np.e) - precision) / 2
-    beta_u, beta_a = routing.beta_u.detach().numpy(), routing.beta_a.detach().numpy()
-    return m, expit(beta_a - np.exp(mixing) * (beta_u + entropy))
 
 
 EM = partial(EMRouting, parents=J, iterations=3, inverse_temperature=0.3)
@@ -124,8 +98,6 @@ ROUTINGS: dict[str, tuple[Callable[..., Routing], Callable[..., Any]]] = {
     "inverted, without norm": (partial(INVERTED, norm=False), inverted),
     "inverted, with activations": (partial(INVERTED, activations=True), inverted),
     "self-attention": (partial(SelfAttentionRouting, children=I, parents=J), self_attention),
-    "self": (partial(SelfRouting, children=I, parents=J, child_pose=C), self_routing),
-    "variational Bayes": (partial(VariationalBayesRouting, parents=J), variational_bayes),
 }
 
 
@@ -140,23 +112,19 @@ def routing(request: pytest.FixtureRequest) -> Routing:
 
 @pytest.fixture
 def children() -> list[Tensor]:
-    """Votes of the children, of two images, their activations and poses."""
-    votes, present, poses = (torch.randn(2, *shape).double() for shape in ((I, J, D), (I,), (I, C)))
-    return [votes, present.sigmoid(), poses]
+    """Votes of the children, of two images, and their activations."""
+    votes, present = (torch.randn(2, *shape).double() for shape in ((I, J, D), (I,)))
+    return [votes, present.sigmoid()]
 
 
 def parents(routing: Routing, *given: Tensor) -> tuple[Tensor, ...]:
-    """Poses, and activations where there are some; of what is given the routing reads its part."""
-    read = given[: 3 if routing.uses_poses else 2]
-    return tuple(part for part in routing(*read) if part is not None)
+    """Poses, and activations where there are some; of what is given, votes and activations are read."""
+    return tuple(part for part in routing(*given[:2]) if part is not None)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 def test_the_procedure_by_hand(iterations: int, routing: Routing, children: list[Tensor]) -> None:
     routing.iterations = iterations
-    for module in routing.eval().modules():
-        if isinstance(module, nn.BatchNorm1d):
-            module.eps = 1e-30  # so that it changes nothing
     for image in range(2):
         of_image = [part[image] for part in children]
         expected = routing.by_hand(routing, *(part.numpy() for part in of_image))
@@ -173,8 +141,8 @@ def test_gradients(routing: Routing, children: list[Tensor]) -> None:
 def test_zero_and_extreme_votes_give_finite_numbers(
     routing: Routing, size: float, activation: float, children: list[Tensor]
 ) -> None:
-    votes, present, poses = children
-    drawn = [size * votes, torch.full_like(present, activation), size * poses]
+    votes, present = children
+    drawn = [size * votes, torch.full_like(present, activation)]
     inputs = [part.float().requires_grad_() for part in drawn]
     found = parents(routing.float(), *inputs)
     total = torch.stack([part.sum() for part in found]).sum()
@@ -210,13 +178,3 @@ def test_the_gradient_through_three_iterations_of_em_is_no_rounding_error_with_t
             network(torch.rand(4, 1, 28, 28)).scores.square().sum().backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
     assert torch.cosine_similarity(*gradients, dim=0) > 0.99
-
-
-def test_self_routing_begins_with_zeros_and_reads_the_poses_of_a_layers_children() -> None:
-    routing = SelfRouting(children=9 * 4, parents=J, child_pose=C)
-    assert not any(parameter.any() for parameter in routing.parameters())  # as in the authors' release
-    nn.init.normal_(routing.weight)
-    grid = torch.randn(2, 3, 3, 4, C)
-    layer = ConvCapsules(4, J, C, D, 3, 1, routing, structure="vector")
-    expected = routing.softmax(torch.einsum("bic,ijc->bij", grid.flatten(1, 3), routing.weight)).mean(dim=1)
-    torch.testing.assert_close(layer(Capsules(grid, torch.ones(2, 3, 3, 4))).activations[:, 0, 0], expected)

@@ -108,7 +108,6 @@ def processes_of(parent: int) -> list[int]:
     ("option", "error"),
     [
         ("model=resnet18", "torchrun: 2 processes: this network has batch normalisation"),
-        ("routing=vb", "torchrun: 2 processes: this network has batch normalisation"),
         ("optim.batch_size=65", "torchrun: 2 processes: the smallest batch has fewer images (1)"),
     ],
 )
