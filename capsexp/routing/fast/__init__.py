@@ -5,7 +5,6 @@
 | dynamic  | C loops on a CPU, see `dynamic`                       | poses with rows of at most 16 numbers           |
 | EM       | C loops on a CPU, Triton on a GPU, see `em`           | children with activations                       |
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | everywhere; on a GPU without `activations`      |
-| last two | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
 The loops need a compiler, `cc`, and a batch with many votes. On a CPU, convolutions, linear layers and votes of
 bfloat16 are computed in float32 where that takes less time, see `bfloat16`.
@@ -20,7 +19,7 @@ from capsexp.routing.fast.bfloat16 import FastConv2d, FastLinear, FastMatrices, 
 from capsexp.routing.fast.dynamic import FastDynamicRouting
 from capsexp.routing.fast.em import FastEMRouting
 from capsexp.routing.fast.inverted import FastInvertedRouting
-from capsexp.routing.fast.layers import FastConvCapsules, FastHierarchy, FastLayer, FastLinearCapsules
+from capsexp.routing.fast.layers import FastConvCapsules, FastLayer, FastLinearCapsules
 
 #: Reference class -> the class with its fast path. Derived classes of others aren't in it: they may compute otherwise.
 _FAST: dict[type[nn.Module], type[nn.Module]] = {
@@ -30,7 +29,6 @@ _FAST: dict[type[nn.Module], type[nn.Module]] = {
         FastConvCapsules,
         FastDynamicRouting,
         FastEMRouting,
-        FastHierarchy,
         FastInvertedRouting,
         FastLinear,
         FastLinearCapsules,

@@ -31,8 +31,6 @@ MAX_COLUMNS = 16
 class FastDynamicRouting(FastRouting, DynamicRouting):
     """DynamicRouting, without stored votes."""
 
-    chunked = False
-
     def applies(self, votes: VoteInputs) -> bool:
         """On a CPU where there are loops, for poses of at most MAX_COLUMNS."""
         here = votes.poses.device.type == "cpu" and votes.weight.shape[3] <= MAX_COLUMNS

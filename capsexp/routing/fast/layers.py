@@ -1,28 +1,17 @@
-"""Capsule layers whose votes are recomputed inside a fast routing, or for a few images at a time."""
+"""Capsule layers whose votes are recomputed inside a fast routing."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-from capsexp.nn.attention import AxisAttention, CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, output_size
-from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing.fast import selfcheck
 from capsexp.routing.fast.bfloat16 import in_float32_if_faster
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype, is_plain
-
-#: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
-MAX_CHUNK = 2**20
-
-#: Max vote elements of a batch that are kept for the backward pass on a CPU; above, they are recomputed in it, and a
-#: step takes a third to a half longer.
-MAX_KEPT = 2**26
 
 
 class FastLayer(CapsuleLayer):
@@ -47,11 +36,6 @@ class FastLayer(CapsuleLayer):
         applies = plain and isinstance(self.routing, FastRouting) and self.routing.applies(votes)
         return applies and selfcheck.agrees(self, votes)
 
-    @property
-    def is_per_image(self) -> bool:
-        """Whether its attention is known to give the same for a part of a batch, and twice."""
-        return isinstance(self.attention, nn.Identity | CapsAttention | AxisAttention)
-
     def votes(self, children: Capsules) -> Capsules:
         """Votes for this layer's own routing only."""
         inputs = self.vote_inputs(children)
@@ -59,32 +43,6 @@ class FastLayer(CapsuleLayer):
         if self.training:
             self.path = self.routing.path(inputs.poses.device) if applies else "stored votes"
         return Capsules(cast(Tensor, inputs), inputs.activations) if applies else super().votes(children)
-
-    def forward(self, children: Capsules) -> Capsules:
-        """The parents of these children, after all iterations."""
-        return self.in_chunks(super().forward, children)
-
-    def in_chunks(self, route: Callable[[Capsules], Capsules], children: Capsules) -> Capsules:
-        """`route(children)`, for a few images at a time if the routing is `chunked` and votes are stored.
-
-        Args:
-            route: makes parents of children, each image by itself. It is called again in the backward pass where the
-                batch has more votes than are kept.
-            children: [B, ...].
-        """
-        chunked = isinstance(self.routing, FastRouting) and self.routing.chunked and self.is_per_image
-        if not chunked or children.poses.is_meta or not is_plain(children.poses):
-            return route(children)
-        inputs = self.vote_inputs(children)
-        chunk, kept = _limits(children.poses.device)
-        batch, images = len(children.poses), max(1, chunk // inputs.elements)
-        if images >= batch or self.applies(inputs):
-            return route(children)
-        if batch * inputs.elements > kept:
-            route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
-        chunks = zip(*(torch.split(tensor, images) for tensor in children if tensor is not None), strict=True)
-        poses, activations = zip(*(route(Capsules(*chunk)) for chunk in chunks), strict=True)
-        return Capsules(torch.cat(poses), None if activations[0] is None else torch.cat(activations))
 
 
 class FastLinearCapsules(FastLayer, LinearCapsules):
@@ -128,23 +86,3 @@ class FastConvCapsules(FastLayer, ConvCapsules):
         filters = weight.view(self.kernel, self.kernel, -1, parents, rows, columns).permute(3, 4, 2, 5, 0, 1)
         votes = functional.conv2d(maps, filters.flatten(2, 3).flatten(0, 1), stride=self.stride)
         return votes.view(-1, inner, parents, rows, *votes.shape[2:]).permute(0, 4, 5, 2, 3, 1).flatten(4)
-
-
-class FastHierarchy(Hierarchy):
-    """Hierarchy whose layers route concurrently for as many images as the lowest, which has the most votes, stores."""
-
-    def forward(self, primary: Capsules) -> Capsules:
-        """The primary capsules -> the class capsules, poses [B, J, D]."""
-        lowest = self.layers[0]
-        per_image = all(isinstance(layer, FastLayer) and layer.is_per_image for layer in self.layers)
-        if isinstance(lowest, FastLayer) and lowest.routing.concurrent and per_image:
-            return lowest.in_chunks(super().forward, primary)
-        return super().forward(primary)
-
-
-def _limits(device: torch.device) -> tuple[int, int]:
-    """Max vote elements per chunk, and of a batch that are kept: on a GPU a sixteenth and a quarter of its memory."""
-    if device.type != "cuda":
-        return MAX_CHUNK, MAX_KEPT
-    memory = torch.cuda.get_device_properties(device).total_memory
-    return memory // 64, memory // 16

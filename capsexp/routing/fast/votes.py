@@ -38,8 +38,6 @@ class VoteInputs(NamedTuple):
 class FastRouting(Routing):
     """A routing that takes `VoteInputs` in place of votes where it `applies`, and votes elsewhere."""
 
-    chunked = True  # where it doesn't apply, votes are stored for a few images at a time
-
     def applies(self, votes: VoteInputs) -> bool:
         """Whether it takes these: here, where there are loops."""
         return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
