@@ -6,7 +6,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.routing import Capsules, Routing
@@ -99,7 +98,7 @@ class LinearCapsules(CapsuleLayer):
 
         Raises ValueError for other than I children, or of shared matrices than I at each position.
         """
-        shape = _checked(children).poses.shape[1:-1]
+        shape = checked(children).poses.shape[1:-1]
         count, matrices, text = math.prod(shape), len(self.matrices.weight), "×".join(map(str, shape))
         routed = self.routing.made_for.get("children", count)
         if routed != count:
@@ -123,9 +122,6 @@ class ConvCapsules(CapsuleLayer):
     Args, besides those of `CapsuleLayer`:
         children, parents: I and J, at one position.
         kernel, stride: of the positions, at each of which the children are routed separately.
-        padding: rows and columns of children on each side whose poses and activations are zeros.
-
-    Raises ValueError for a negative padding.
     """
 
     def __init__(
@@ -140,31 +136,21 @@ class ConvCapsules(CapsuleLayer):
         attention: nn.Module | None = None,
         structure: Literal["vector", "matrix"] = "matrix",
         scale: float | None = None,
-        padding: int = 0,
     ) -> None:
-        if padding < 0:
-            raise ValueError(f"padding={padding}: must be at least 0")
         children = kernel**2 * children
         super().__init__(children, parents, child_pose, parent_pose, routing, attention, structure, scale)
-        self.kernel, self.stride, self.padding = kernel, stride, padding
+        self.kernel, self.stride = kernel, stride
 
     def extra_repr(self) -> str:
-        """Kernel, stride and padding."""
-        return f"kernel={self.kernel}, stride={self.stride}, padding={self.padding}"
-
-    def padded(self, children: Capsules) -> Capsules:
-        """Poses [B, H, W, I, C] with zeros around them, activations [B, H, W, I] likewise."""
-        if not self.padding:
-            return _checked(children)
-        zeros = [self.padding] * 4
-        return _checked(children).each(lambda part: functional.pad(part, [0, 0] * (part.ndim - 3) + zeros))
+        """Kernel and stride."""
+        return f"kernel={self.kernel}, stride={self.stride}"
 
     def flattened(self, children: Capsules) -> Capsules:
         """Poses [B, H, W, I, C] -> [B, H', W', K · I, C]; activations likewise."""
-        return self.padded(children).each(lambda grid: patches(grid, self.kernel, self.stride).flatten(3, 4))
+        return checked(children).each(lambda grid: patches(grid, self.kernel, self.stride).flatten(3, 4))
 
 
-def _checked(children: Capsules) -> Capsules:
+def checked(children: Capsules) -> Capsules:
     """The children; raises TypeError for a tensor, which else would be taken apart into poses and activations."""
     if not isinstance(children, Capsules):
         raise TypeError(f"children must be Capsules(poses, activations or None), not {type(children).__name__}")

@@ -51,7 +51,7 @@ class ObservedLayer:
         poses: the children's, [B, H, W, I, C]; where they change between iterations, those of the last.
         presence: of the children, [B, H, W, I], between 0 and 1: their activations if they have any, the lengths of
             squashed poses, 1 for poses behind a LayerNorm, which don't encode it.
-        window: kernel, stride and padding of a convolutional layer, None of a linear one.
+        window: kernel and stride of a convolutional layer, None of a linear one.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ObservedLayer:
     entropies: list[float]
     poses: Tensor
     presence: Tensor
-    window: tuple[int, int, int] | None
+    window: tuple[int, int] | None
 
     @property
     def lengths(self) -> Tensor:
@@ -84,10 +84,10 @@ class ObservedLayer:
     def _folded(self, windows: Tensor) -> Tensor:
         """[B, H', W', K · I] -> [B, H, W, I], the sum over the windows that hold a child."""
         assert self.window is not None
-        kernel, stride, padding = self.window
+        kernel, stride = self.window
         batch, height, width, types = self.poses.shape[:4]
         blocks = windows.reshape(batch, -1, kernel**2, types).permute(0, 3, 2, 1).flatten(1, 2)  # [B, I · K, H' · W']
-        return functional.fold(blocks, (height, width), kernel, stride=stride, padding=padding).movedim(1, -1)
+        return functional.fold(blocks, (height, width), kernel, stride=stride).movedim(1, -1)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class _LayerRecorder:
             activations = torch.linalg.vector_norm(poses, dim=-1)
         presence = poses.new_ones(poses.shape[:-1]) if activations is None else activations
         layer, routing = self.layer, self.layer.routing
-        window = (layer.kernel, layer.stride, layer.padding) if isinstance(layer, ConvCapsules) else None
+        window = (layer.kernel, layer.stride) if isinstance(layer, ConvCapsules) else None
         bias = routing.bias if isinstance(routing, SelfAttentionRouting) else 0
         coefficients = [self._placed(each + bias) for each in self.coefficients]
         if poses.ndim == 3:

@@ -20,8 +20,7 @@ from capsexp.nn import (
 )
 from capsexp.nn.capsules import patches
 from capsexp.nn.decoder import mask
-from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
-from capsexp.routing.fast import loops
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting
 
 PROCEDURES = [DynamicRouting, EMRouting, InvertedRouting]
 
@@ -56,7 +55,7 @@ def test_a_printed_layer_says_what_it_is() -> None:
     layer = ConvCapsules(3, 2, 4, 4, 3, 1, EMRouting(parents=2, iterations=5))
     assert repr(layer).splitlines()[:5] == [
         "ConvCapsules(",
-        "  kernel=3, stride=1, padding=0",
+        "  kernel=3, stride=1",
         "  (matrices): TransformationMatrices(children=27, parents=2, 2×2)",
         "  (routing): EMRouting(",
         "    iterations=5",
@@ -77,25 +76,6 @@ def test_shared_matrices_are_the_same_at_every_position():
     votes = layer.votes(Capsules(poses)).poses
     assert votes.shape == (2, 3 * 3 * 4, 2, 6)
     torch.testing.assert_close(votes.view(2, 3, 3, 4, 2, 6)[1, 2, 0], layer.matrices(poses[1, 2, 0]))
-
-
-@pytest.mark.parametrize("kind", PROCEDURES)
-def test_padding_is_of_zero_poses_and_activations(kind: type[Routing], monkeypatch: pytest.MonkeyPatch):
-    """Also on the fast paths."""
-    monkeypatch.setattr(loops, "MIN_VOTES", 0)
-    poses, activations = torch.randn(2, 4, 5, 3, 4), torch.rand(2, 4, 5, 3)
-    layer = ConvCapsules(3, 2, 4, 4, 3, 2, make_routing(kind, 27, 2, 4, 4), padding=1)
-    found = layer(Capsules(poses, activations))
-    assert found.poses.shape == (2, 2, 3, 2, 4)
-    wide, present = torch.zeros(2, 6, 7, 3, 4), torch.zeros(2, 6, 7, 3)
-    wide[:, 1:-1, 1:-1], present[:, 1:-1, 1:-1] = poses, activations
-    plain = ConvCapsules(3, 2, 4, 4, 3, 2, layer.routing)
-    plain.matrices = layer.matrices
-    expected = plain(Capsules(wide, present))
-    torch.testing.assert_close(found.poses, expected.poses)
-    fast.enable(layer)
-    torch.testing.assert_close(layer(Capsules(poses, activations)).poses, expected.poses, rtol=1e-4, atol=1e-5)
-    assert "loops" in fast.paths(layer)
 
 
 @pytest.mark.parametrize("kind", PROCEDURES)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, output_size
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, checked, output_size
 from capsexp.nn.routing import Capsules
 from capsexp.routing.fast import selfcheck
 from capsexp.routing.fast.bfloat16 import in_float32_if_faster
@@ -72,7 +72,7 @@ class FastConvCapsules(FastLayer, ConvCapsules):
 
     def vote_inputs(self, children: Capsules) -> VoteInputs:
         """Poses [B, H, W, I, C], activations [B, H, W, I]."""
-        poses, activations = self.padded(children)
+        poses, activations = checked(children)
         window, weight = (self.kernel, self.stride), self.matrices.weight
         total = partial(in_float32_if_faster, self.vote_sum, poses, weight)
         return VoteInputs(poses, activations, weight, *window, total, output_size(poses.shape[1:3], *window))
