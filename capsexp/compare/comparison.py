@@ -102,8 +102,6 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
         protocols = [word.partition("=")[2] for word in words if typed_key(word) == "protocol"]
         budget = any(word.startswith("budget") for word in words)
         found = [run for run in recorded if any(_is_like(run.trained, one.trained, budget) for one in asked)]
-        if any(one.config.budget.steps for one in asked):
-            found = [run for run in found if run.status == "trial"]
         found = found or _with_words(text, words, recorded)
     elif path.suffix == ".json" and path.is_file():
         found = [runs.read_run(path)]
@@ -129,8 +127,6 @@ def _with_words(text: str, words: Sequence[str], recorded: Sequence[Run]) -> lis
 
 def _there(text: str, found: Sequence[Run], recorded: Sequence[Run]) -> str:
     """Which runs are like those that were asked for, or else what a side can be."""
-    if trials := sum(run.status == "trial" for run in found):
-        return f"{plural(trials, 'run')} of it set budget.steps, which makes them trials"
     if found:
         return f"there are {', '.join(sorted({f'{run.status} ones of protocol={run.protocol}' for run in found}))}"
     same = [run for run in recorded if run.status == "finished" and f"data={run.data}" in text.split()]
@@ -141,9 +137,9 @@ def _there(text: str, found: Sequence[Run], recorded: Sequence[Run]) -> str:
 
 
 def _is_like(run: Trained, wanted: Trained, budget: bool) -> bool:
-    """Whether a run is one of a command line; `budget`: of its budget alone."""
+    """Whether a run is one of a command line; `budget`: of its budget alone, as trials are."""
     same = run.condition == wanted.condition and wanted.precision in ("auto", run.precision)
-    return same and (run.training == wanted.training or not budget)
+    return same and (run.training == wanted.training or not (budget or run.is_trial))
 
 
 def _alike(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> list[list[Run]]:

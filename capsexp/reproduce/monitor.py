@@ -93,8 +93,6 @@ def print_plan(planned: Planned, here: "Options | None", listed: bool) -> None:
     left = f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
     hours = time_left(jobs, at_a_time) or ["time not known"] * bool(epochs)
     print_line(", ".join([f"{plural(len(jobs), 'run')}: {numbers}", left, *hours]))
-    if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
-        print(f"{trials} of them are trials of a few steps (budget.steps), which test no number")
     for reason, stopped in planned.barred.items():
         print_line(f"can't run {plural(len(stopped), 'configuration')}: {reason}")
 

@@ -157,7 +157,7 @@ def _measured_row(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> 
     first: dict[tuple[int, int], Run] = {}
     for option, run in of_row:
         first.setdefault((option, run.seed), run)
-    finished = [run for run in first.values() if run.selected_by is not None]  # trials too
+    finished = [run for run in first.values() if run.selected_by is not None]
     tried = min(Counter(run.seed for run in finished).values(), default=0)
     every = block.runs[row.name] if block.name == TYPED else row.combinations(block.setting)
     return MeasuredRow(row, block, [*first.values()], best_of_seeds(finished), len(every), tried)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import Literal
 
 from capsexp.config.checks import NAME
 from capsexp.config.searchpath import ROOT
@@ -13,7 +12,7 @@ from capsexp.results.measures import MEASURES
 from capsexp.results.packed import own_or_packed
 from capsexp.run import keys, records
 from capsexp.run.keys import Json
-from capsexp.run.records import RUN_AGAIN, Record
+from capsexp.run.records import RUN_AGAIN, Record, Status
 from capsexp.study.identity import Trained, describe
 
 BATCH = 128  # images, of the inference time
@@ -32,7 +31,7 @@ class Run:
     command: Sequence[str] = ()  # the words that repeat it
     protocol: str
     seed: int
-    status: Literal["finished", "failed", "trial"]  # trial: a few steps
+    status: Status
     learned: bool | None = None  # records.has_learned
     measures: Mapping[str, float]  # those that it has; of protocol heldout `accuracy` only, of the one test
     selected_by: float | None  # the accuracy by which the best of several runs is selected; None if it failed
@@ -139,7 +138,7 @@ def run_of(record: Record) -> Run:
         command=(provenance.get("command") or "").split(),
         protocol=identity["protocol"],
         seed=identity["seed"],
-        status="trial" if identity["budget"]["steps"] is not None else record.status,
+        status=record.status,
         learned=record.learned,
         measures={name: value for name, value in measures.items() if value is not None},
         selected_by=max(evaluated) if finished else None,

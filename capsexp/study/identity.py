@@ -25,6 +25,11 @@ class Trained(NamedTuple):
         """Whether the network has other than all of its channels."""
         return "% of the channels" in self.training
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether it is of a few steps, which test no number."""
+        return " steps" in self.training
+
     def __str__(self) -> str:
         return ", ".join(filter(None, self[1:]))
 

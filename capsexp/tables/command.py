@@ -43,15 +43,12 @@ def main(arguments: list[str] | None = None) -> int:
         whose = f"the numbers are of the {len(generated.runs)} runs that version {__version__} comes with"
         print(f"{RESULTS / 'runs'}: no records; {whose}", file=sys.stderr)
         return DONE
-    trials = f"{plural(generated.trials, 'trial')} of a few steps" * bool(generated.trials)
     if not options.names:
-        outside = f"{plural(generated.unassigned, 'record')} in no table"
-        print(f"{options.results / 'runs'}: {', '.join(filter(None, [outside, trials]))}")
+        print(f"{options.results / 'runs'}: {plural(generated.unassigned, 'record')} in no table")
     if not any(one.runs for one in generated.measured):  # which data sets are the records of?
-        sets = {f"data={printable(run.data)}" for run in generated.runs if run.status != "trial"}
+        sets = {f"data={printable(run.data)}" for run in generated.runs}
         hint = f"; none belongs to these tables (with {' or '.join(sorted(sets))} they may)" if sets else ""
-        counts = plural(len(generated.runs) - generated.trials, "record") + f", without {trials}" * bool(trials)
-        print(f"{options.results / 'runs'}: {counts}{hint}", file=sys.stderr)
+        print(f"{options.results / 'runs'}: {plural(len(generated.runs), 'record')}{hint}", file=sys.stderr)
     sys.stdout.flush()
     different = generated.changed if options.check else []
     wrong = [f"{path}: not what the records give; make tables" for path in different]

@@ -49,11 +49,6 @@ class Generated:
     unassigned: int = 0  # of them, those in no table
     measured: list[StudyResults] = field(default_factory=list)
 
-    @property
-    def trials(self) -> int:
-        """How many of the runs are of a few steps, which are left out."""
-        return sum(run.status == "trial" for run in self.runs)
-
 
 def regenerate(
     names: Sequence[str] = (),
@@ -93,8 +88,7 @@ def regenerate(
             text = markdown.document(one, {name: f"{name}_narrow_light.svg" in there for name in drawn})
             files |= {output / f"{one.study.name}.md": text, output / f"{one.study.name}.csv": csv(one)}
     if not (names or typed):
-        keys = {run.key for run in recorded if run.status != "trial"}
-        made.unassigned = len(keys - {run.key for one in measured for run in one.runs})
+        made.unassigned = len({run.key for run in recorded} - {run.key for one in measured for run in one.runs})
         if readme is not None and index.has_block(readme):
             files[readme] = index.filled(readme, measured)
         if output == results / "tables" and markdown.may_replace(results / "README.md"):

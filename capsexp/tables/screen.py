@@ -65,7 +65,7 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     tested, own = [one for one in results.claims if one.effect and one.runs], study.own_claims
     tested.sort(key=lambda one: (one.claim not in own, not one.claim.counted))
     lines: list[tuple[str, str]] = []
-    if any(run.status == "trial" for run in results.runs):
+    if any(run.trained.is_trial for run in results.runs):
         lines = [("Trials of a few steps: these numbers show that the runs work, and nothing else.", "bold")]
     elif results.typed or not sourced:
         if shown := [[texts.one_line(one.claim.text), *_difference(one, block)] for one in tested[:_CLAIMS]]:

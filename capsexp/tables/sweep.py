@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -33,13 +32,12 @@ def print_sweep(commands: Sequence[Sequence[str]], results: Path, ended: str) ->
 
 
 def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResults:
-    """The runs of a sweep, measured by the rule of the tables; a trial of a few steps counts as a run."""
+    """The runs of a sweep, measured by the rule of the tables."""
     overrides = {words: tuple(one for one in words if typed_key(one) != "seed") for words in map(tuple, commands)}
     columns, _ = varied([portable(words) for words in dict.fromkeys(overrides.values())])
     recorded, _ = runs.read(results)
     names = {plan(combination(words).config).name for words in overrides}
-    found = [run for run in recorded if run.name in names]
-    own = [replace(run, status="finished") if run.status == "trial" else run for run in found]
+    own = [run for run in recorded if run.name in names]
     trained = {f"{run.trained.training}, {run.trained.precision}" for run in own}
     rows = {_name(words, [*columns]): words for words in dict.fromkeys(overrides.values())}
     study = Study(

@@ -118,11 +118,9 @@ def test_a_sweep_over_networks_says_what_else_their_papers_change(ran: list[int]
     assert "With model these differ, too: preprocess, optim." in printed
 
 
-def test_differences_are_of_each_pair_of_values_and_trials_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_differences_are_of_each_pair_of_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
-        f"data=mnist attention={attention} routing.iterations={iterations} budget.steps=2 {folders(tmp_path)[0]}"
+        f"data=mnist attention={attention} routing.iterations={iterations} {folders(tmp_path)[0]}"
         for attention in ("none", "cbam")
         for iterations in (1, 3)
     ]
