@@ -1,5 +1,6 @@
 """First epochs to the maximum of pairs of networks, with attention and without: printed beside measured."""
 
+import textwrap
 from collections.abc import Sequence
 from statistics import geometric_mean
 
@@ -7,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capsexp.figures.inputs import Inputs
+from capsexp.figures.strip import NARROW
 from capsexp.figures.style import PUBLISHED, Drawing, plotted
 from capsexp.results.cells import MeasuredRow
 from capsexp.tables.texts import decimal
@@ -21,12 +23,14 @@ def first_epochs(inputs: Inputs, study: str, title: str) -> Drawing:
     for line in rows.block.lines:
         pairs.setdefault(line.row.labels[1], []).append(line)
 
-    def plot() -> Figure:
-        figure = Figure(figsize=(9.6, 0.9 + 0.45 * len(pairs)), layout="constrained")
-        figure.suptitle(f"{title}: ○ without → ● with it")
-        printed, measured = figure.subplots(1, 2, sharex=True, sharey=True)
+    def plot(narrow: bool = False) -> Figure:
+        height, texts = 0.9 + 0.45 * len(pairs), [f"{title}: ○ without → ● with it", f"measured: {rows.training}"]
+        figure = Figure(figsize=(NARROW, 2 * height) if narrow else (9.6, height), layout="constrained")
+        head, measured_as = ("\n".join(textwrap.wrap(text, 48 if narrow else 120)) for text in texts)
+        figure.suptitle(head)
+        printed, measured = figure.subplots(*((2, 1) if narrow else (1, 2)), sharex=True, sharey=True)
         printed.set_title("printed", color=PUBLISHED)
-        measured.set_title(f"measured: {rows.training}", fontsize="small")
+        measured.set_title(measured_as, fontsize="small")
         for at, (without, added, *_) in enumerate(pairs.values()):
             numbers = [line.row.printed.get(MEASURE) for line in (without, added)]
             _arrows(printed, at, [[number.value] if number else [] for number in numbers], PUBLISHED)
@@ -38,7 +42,7 @@ def first_epochs(inputs: Inputs, study: str, title: str) -> Drawing:
             axis.grid(axis="x")
         return figure
 
-    return Drawing(plotted(plot), rows.missing)
+    return Drawing(plotted(plot), rows.missing, narrow=True)
 
 
 def _arrows(axis: Axes, at: int, epochs: Sequence[Sequence[float]], colour: str) -> None:

@@ -1,23 +1,27 @@
 """The strip plot: published beside measured, a row a network, a panel a data set; for wide and for narrow screens."""
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from statistics import median
+from typing import Any
+
+import numpy as np
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.style import Drawing, Theme
+from capsexp.figures.style import PUBLISHED, Drawing, plotted
 from capsexp.results.cells import is_whole
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.study.identity import title as title_of
 from capsexp.tables.texts import decimal, printed
 
-WIDE, NARROW, GAP = 830, 360, 28  # px: of the picture, and between its panels
-NUMBER = 64  # px, a column of numbers
-FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
+WIDE, NARROW = 8.65, 3.75  # inches: 830 and 360 px of a page
 
 #: The legend of a strip plot of seeds.
 SEEDS = {"published": "published", "dot": "one seed", "mean": "mean of the seeds"}
@@ -35,6 +39,16 @@ class StripRow:
     center: float | None = None  # of the values
     texts: tuple[str, str] = ("", "")  # both numbers as printed: 82.95, ≥ 40.0
     interval: tuple[float, float] | None = None  # of a claim, from the mean of its other row
+
+    @property
+    def marks(self) -> list[tuple[str, float]]:
+        """Its numbers, each with the kind of its mark."""
+        marks = [("published", self.published), *(("dot", value) for value in self.values), ("mean", self.center)]
+        return [(kind, value) for kind, value in marks if value is not None]
+
+    def is_beyond(self, limits: tuple[float, float]) -> bool:
+        """Whether one of its numbers, but for the mean, lies beyond an axis."""
+        return any(kind != "mean" and not limits[0] <= value <= limits[1] for kind, value in self.marks)
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,87 @@ class Strip:
 
     def drawing(self, missing: Sequence[str] = ()) -> Drawing:
         """The picture in two themes and two widths."""
-        return Drawing(lambda theme, narrow: _Picture(self, theme, narrow).svg(), missing, narrow=True)
+        return Drawing(plotted(self.plot), missing, narrow=True)
+
+    def plot(self, narrow: bool = False) -> Figure:
+        """The panels, two beside each other or, where it is `narrow`, below; above them what the marks mean."""
+        columns, panels = 1 if narrow or len(self.panels) == 1 else 2, [*self.panels.items()]
+        heights = [max(len(rows) for _, rows in panels[at : at + columns]) for at in range(0, len(panels), columns)]
+        width, marks = (NARROW if narrow else WIDE), [*map(self._mark, self._meanings())]
+        remark, beside = (
+            textwrap.wrap(self.remark, int(15 * width)),
+            1 if narrow else min(len(marks), 3 if self.hollow else 4),
+        )
+        height = 0.22 * -(-len(marks) // beside) + sum(0.8 + 0.46 * rows for rows in heights) + 0.17 * len(remark)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.get_layout_engine().set(wspace=0.08, hspace=0.06)  # type: ignore[union-attr,call-arg]
+        legend = {"ncols": beside, "handlelength": 1.6, "borderaxespad": 0.0, "labelcolor": _soft()}
+        figure.legend(marks, self._meanings().values(), loc="outside upper left", **legend)
+        axes = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
+        for axis, (title, rows) in zip(axes.flat, panels, strict=False):
+            self._panel(axis, title, rows)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_axis_off()
+        figure.supxlabel("\n".join(remark), x=0, ha="left", fontsize=9, color=_soft())
+        return figure
+
+    def _meanings(self) -> dict[str, str]:
+        """The kinds of marks that there are, and what they mean."""
+        rows, kinds = [row for panel in self.panels.values() for row in panel], dict(self.legend)
+        if all(row.published is None for row in rows):
+            kinds.pop("published", None)
+        elif self.hollow:
+            kinds["published"] = SHORT
+        if any(row.interval for row in rows):
+            kinds["interval"] = INTERVAL
+        if any(row.is_beyond(limits_of(panel)) for panel in self.panels.values() for row in panel):
+            kinds["beyond"] = "beyond the axis"
+        return kinds
+
+    def _panel(self, axis: Axes, title: str, rows: Sequence[StripRow]) -> None:
+        """A line a row with its label and numbers, and below it the marks."""
+        limits, of_axis = limits_of(rows), axis.get_yaxis_transform()
+        axis.spines[:].set_visible(False)
+        axis.set(xlim=limits, ylim=(len(rows) - 0.5, -0.45), yticks=[])
+        axis.set_xlabel(self.axis, color=_soft())
+        axis.set_title(title, loc="left", fontsize=10.5)
+        axis.tick_params(length=0)
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.xaxis.set_major_formatter("{x:g}")
+        head = StripRow("", None, texts=("published" * any(row.published is not None for row in rows), "measured"))
+        for place, row in zip([-0.62, *(at - 0.2 for at in range(len(rows)))], [head, *rows], strict=True):
+            axis.text(0, place, row.label, transform=of_axis)
+            colours = _soft() if self.hollow else PUBLISHED, rcParams["text.color"]
+            for text, colour, right in zip(row.texts, colours, (-52, 0), strict=True):
+                shifted = {"textcoords": "offset points", "ha": "right", "annotation_clip": False, "color": colour}
+                axis.annotate(text, (1, place), (right, 0), xycoords=of_axis, **shifted)
+        for y, row in zip(np.arange(len(rows)) + 0.15, rows, strict=True):
+            axis.vlines(axis.get_xticks(), y - 0.25, y + 0.25, color=rcParams["grid.color"], linewidth=1, zorder=0)
+            if row.interval:
+                axis.add_line(self._mark("interval", row.interval, y))
+            for kind, value in row.marks:
+                if limits[0] <= value <= limits[1]:
+                    axis.add_line(self._mark(kind, [value], y))
+                elif kind != "mean":
+                    axis.add_line(self._mark("beyond", [limits[value > limits[1]]], y, marker="<>"[value > limits[1]]))
+
+    def _mark(self, kind: str, x: Sequence[float] = (), y: float = 0.0, **more: Any) -> Line2D:
+        """A mark of the legend's kinds; hollow, and grey, of numbers that don't test each other."""
+        published, filling = (_soft(), "none") if self.hollow else (PUBLISHED, _soft())
+        styles: dict[str, dict[str, Any]] = {
+            "published": {"marker": "|", "markersize": 16, "markeredgewidth": 4.5, "color": published},
+            "dot": {"marker": "o", "markersize": 6, "markerfacecolor": filling, "alpha": 0.7},
+            "mean": {"marker": "|", "markersize": 13, "markeredgewidth": 1.5, "color": rcParams["text.color"]},
+            "interval": {"linestyle": "-", "linewidth": 1.2},
+            "beyond": {"marker": "<", "markersize": 6},
+        }
+        usual = {"color": _soft(), "linestyle": "none", "clip_on": False, "zorder": 3}
+        return Line2D(x, [y] * len(x), **(usual | styles[kind] | more))
+
+
+def _soft() -> Any:
+    """The colour of less important texts and marks, of the present theme."""
+    return rcParams["xtick.color"]
 
 
 def of_study(inputs: Inputs, study: str) -> Drawing:
@@ -122,151 +216,3 @@ def limits_of(rows: Sequence[StripRow]) -> tuple[float, float]:
         del known[0]
     edge = 0.06 * (known[-1] - known[0]) or 0.05
     return known[0] - edge, known[-1] + edge
-
-
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Two round numbers within an axis, or up to `most`, in steps of 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10((high - low) / most))
-    steps = [factor * power for factor in (1, 2, 5, 10, 20)]
-    numbers = [range(math.ceil(low / step), math.floor(high / step) + 1) for step in steps]
-    at = next(at for at, fewer in enumerate(numbers[1:]) if (high - low) / steps[at] <= most or len(fewer) < 2)
-    return [round(number * steps[at], 10) for number in numbers[at]]
-
-
-class _Picture:
-    """One file, in px from the upper left corner; `y` is where the next part begins."""
-
-    def __init__(self, strip: Strip, theme: Theme, narrow: bool) -> None:
-        self.strip, self.theme = strip, theme
-        self.published, self.ink = (theme.soft, theme.soft) if strip.hollow else (theme.published, theme.ink)
-        self.width, self.y, self.parts = NARROW if narrow else WIDE, 0.0, list[str]()
-        self._legend()
-        columns = 1 if narrow or len(strip.panels) == 1 else 2
-        wide, panels = (self.width - GAP * (columns - 1)) / columns, [*strip.panels.items()]
-        for first in range(0, len(panels), columns):
-            top, ends = self.y, list[float]()
-            for at, (title, rows) in enumerate(panels[first : first + columns]):
-                self.y = top
-                self._panel(title, rows, at * (wide + GAP), wide)
-                ends.append(self.y)
-            self.y = max(ends) + 20
-        for line in textwrap.wrap(strip.remark, int(self.width / 6.4)):
-            self.text(0, self.y, line, theme.soft, 12)
-            self.y += 16
-
-    def svg(self) -> bytes:
-        """The file."""
-        size = f'width="{self.width}" height="{self.y:.0f}" viewBox="0 0 {self.width} {self.y:.0f}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}">'
-        return "\n".join([head, *self.parts, "</svg>\n"]).encode()
-
-    def add(self, name: str, content: str = "", /, **attributes: object) -> None:
-        """Adds an element; px with one digit behind the point."""
-        values = {key: f"{value:.1f}" if isinstance(value, float) else value for key, value in attributes.items()}
-        text = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in values.items() if value != "")
-        self.parts.append(f"<{name}{text}>{escape(content, quote=False)}</{name}>")
-
-    def text(self, x: float, y: float, text: str, colour: str, size: int = 13, align: str = "") -> None:
-        """A text with its base line at y; align: middle or end of the text is at x, else its beginning."""
-        self.add("text", text, x=x, y=y, fill=colour, font_size=size, text_anchor=align)
-
-    def line(self, x: float, y: float, right: float, bottom: float, colour: str, width: float) -> None:
-        """A straight line."""
-        self.add("line", x1=x, y1=y, x2=right, y2=bottom, stroke=colour, stroke_width=width)
-
-    def _legend(self) -> None:
-        """What the marks mean, that of numbers beyond an axis only where there are any."""
-        x, self.y, legend = 0.0, 16.0, dict(self.strip.legend)
-        every = [row for rows in self.strip.panels.values() for row in rows]
-        self.has_published = any(row.published is not None for row in every)
-        if not self.has_published:
-            legend.pop("published", None)
-        elif self.strip.hollow:
-            legend["published"] = SHORT
-        if any(row.interval for row in every):
-            legend["interval"] = INTERVAL
-        for rows in self.strip.panels.values():
-            low, high = limits_of(rows)
-            known = [value for row in rows for value in (row.published, *row.values) if value is not None]
-            if any(not low <= value <= high for value in known):
-                legend["beyond"] = "beyond the axis"
-        for kind, meaning in legend.items():
-            wide = 38 + 6.6 * len(meaning)
-            if x and x + wide > self.width:
-                x, self.y = 0.0, self.y + 20
-            self._mark(kind, x + 9, self.y - 4)
-            self.text(x + 24, self.y, meaning, self.theme.soft, 12)
-            x += wide
-        self.y += 30
-
-    def _mark(self, kind: str, x: float, y: float) -> None:
-        """A mark of the legend's kinds; hollow, and grey, of numbers that don't test each other."""
-        soft, hollow = self.theme.soft, self.strip.hollow
-        if kind == "published":
-            self.line(x, y - 11, x, y + 11, self.published, 5 if hollow else 6)
-        elif kind == "mean":
-            self.line(x, y - 9, x, y + 9, self.ink, 2)
-        elif kind == "interval":
-            self.line(x - 9, y, x + 9, y, soft, 1.5)
-        elif kind == "beyond":
-            self._beyond(x - 4, y, -1, soft)
-        elif hollow:
-            self.add("circle", cx=x, cy=y, r=4.0, stroke=soft, stroke_width=1.5, fill=self.theme.paper)
-        else:
-            self.add("circle", cx=x, cy=y, r=4.5, fill=soft, opacity="0.7")
-
-    def _panel(self, title: str, rows: Sequence[StripRow], left: float, wide: float) -> None:
-        """A panel: title and heads of the columns, rows, axis."""
-        theme, right = self.theme, left + wide
-        self.ends, self.limits = (left + 8, right - 8), limits_of(rows)
-        self.text(left, self.y, title, theme.ink, 14)
-        if self.has_published:
-            self.text(right - NUMBER, self.y, "published", self.published, 11, "end")
-        self.text(right, self.y, "measured", theme.ink, 11, "end")
-        self.y += 8
-        shown = ticks(*self.limits)
-        for row in rows:
-            self._row(row, left, right, shown)
-        for tick in shown:
-            self.text(self.x(tick), self.y + 15, f"{tick:.10g}", theme.soft, 12, "middle")
-        self.text(sum(self.ends) / 2, self.y + 33, self.strip.axis, theme.soft, 12, "middle")
-        self.y += 42
-
-    def x(self, value: float) -> float:
-        """The x of a number, within the ends of the axis."""
-        (low, high), (left, right) = self.limits, self.ends
-        return left + max(0.0, min(1.0, (value - low) / (high - low))) * (right - left)
-
-    def _row(self, row: StripRow, left: float, right: float, shown: Sequence[float]) -> None:
-        """Label and numbers, below them the marks."""
-        theme = self.theme
-        label = textwrap.wrap(row.label, int((right - left - 2 * NUMBER) / 7.2)) or [""]
-        base, y = self.y + 14, self.y + 14 * len(label) + 14
-        self.y = y + 14
-        for tick in shown:
-            self.line(self.x(tick), y - 10, self.x(tick), y + 14, theme.rule, 1)
-        for at, line in enumerate(label):
-            self.text(left, base + 14 * at, line, theme.ink)
-        if row.interval:
-            self.line(self.x(row.interval[0]), y, self.x(row.interval[1]), y, theme.soft, 1.5)
-        marks = [("published", row.published, self.published), *(("dot", value, theme.soft) for value in row.values)]
-        if row.center is not None and self.limits[0] <= row.center:
-            marks.append(("mean", row.center, self.ink))
-        for kind, value, colour in marks:
-            if value is not None:
-                self._placed(value, y, colour, kind)
-        for text, x, colour in zip(row.texts, (right - NUMBER, right), (self.published, theme.ink), strict=True):
-            if text:
-                self.text(x, base, text, colour, align="end")
-
-    def _placed(self, value: float, y: float, colour: str, kind: str) -> None:
-        """The mark at its place, or a triangle at the edge of the axis that it lies beyond."""
-        x, (low, high) = self.x(value), self.limits
-        if low <= value <= high:
-            self._mark(kind, x, y)
-        else:
-            self._beyond(x, y, -1 if value < low else 1, colour)
-
-    def _beyond(self, x: float, y: float, side: int, colour: str) -> None:
-        """A triangle outside of x, to the left (−1) or to the right (1)."""
-        self.add("path", d=f"M{x + 8 * side:.1f} {y:.1f}l{-9 * side} -5v10z", fill=colour)

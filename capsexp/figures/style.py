@@ -70,8 +70,8 @@ class Drawing:
         }
 
 
-def plotted(plot: Callable[[], "Figure"]) -> Callable[[Theme, bool], bytes]:
-    """What `Drawing` needs of a figure of matplotlib; `plot` runs with a theme's settings."""
+def plotted(plot: Callable[..., "Figure"]) -> Callable[[Theme, bool], bytes]:
+    """What `Drawing` needs of a figure of matplotlib; `plot` runs with a theme's settings, and with True if narrow."""
 
     def draw(theme: Theme, narrow: bool) -> bytes:
         from cycler import cycler
@@ -85,7 +85,7 @@ def plotted(plot: Callable[[], "Figure"]) -> Callable[[Theme, bool], bytes]:
         }
         with default_style(colours):
             stream = io.BytesIO()
-            plot().savefig(stream, format="svg", dpi=120, metadata={"Date": None})
+            plot(*[narrow] * narrow).savefig(stream, format="svg", dpi=120, metadata={"Date": None})
             return _numbered(stream.getvalue())
 
     return draw
