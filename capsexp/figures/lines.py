@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.style import STYLES, Drawing, plotted
+from capsexp.figures.style import STYLES, Drawing
 from capsexp.results import questions
 from capsexp.results.cells import MeasuredRow
 from capsexp.study.identity import title as title_of
@@ -103,7 +103,7 @@ def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequenc
             )
         return figure
 
-    return Drawing(plotted(plot), missing)
+    return Drawing(plot, missing)
 
 
 def _caption(panels: Sequence[Panel], training: str) -> str:

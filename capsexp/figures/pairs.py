@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from capsexp.figures.inputs import Inputs
 from capsexp.figures.strip import NARROW
-from capsexp.figures.style import PUBLISHED, Drawing, plotted
+from capsexp.figures.style import PUBLISHED, Drawing
 from capsexp.results.cells import MeasuredRow
 from capsexp.tables.texts import decimal
 
@@ -42,7 +42,7 @@ def first_epochs(inputs: Inputs, study: str, title: str) -> Drawing:
             axis.grid(axis="x")
         return figure
 
-    return Drawing(plotted(plot), rows.missing, narrow=True)
+    return Drawing(plot, rows.missing, narrow=True)
 
 
 def _arrows(axis: Axes, at: int, epochs: Sequence[Sequence[float]], colour: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.style import GREY, Drawing, plotted
+from capsexp.figures.style import GREY, Drawing
 from capsexp.run.tensorboard import event_folders
 
 TAG = "reconstructions"  # of TensorBoard's images: the inputs in the upper half, their reconstructions in the lower
@@ -58,7 +58,7 @@ def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool = F
             axis.set_ylabel(name, rotation=0, ha="right", va="center", color=GREY)
         return figure
 
-    return Drawing(plotted(plot), missing)
+    return Drawing(plot, missing)
 
 
 def logged_images(folder: Path) -> Mapping[int, list[Pixels]]:

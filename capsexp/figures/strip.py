@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.style import PUBLISHED, Drawing, plotted
+from capsexp.figures.style import PUBLISHED, Drawing
 from capsexp.results.cells import is_whole
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import MeasuredBlock, StudyResults
@@ -71,17 +71,14 @@ class Strip:
 
     def drawing(self, missing: Sequence[str] = ()) -> Drawing:
         """The picture in two themes and two widths."""
-        return Drawing(plotted(self.plot), missing, narrow=True)
+        return Drawing(self.plot, missing, narrow=True)
 
     def plot(self, narrow: bool = False) -> Figure:
         """The panels, two beside each other or, where it is `narrow`, below; above them what the marks mean."""
         columns, panels = 1 if narrow or len(self.panels) == 1 else 2, [*self.panels.items()]
         heights = [max(len(rows) for _, rows in panels[at : at + columns]) for at in range(0, len(panels), columns)]
         width, marks = (NARROW if narrow else WIDE), [*map(self._mark, self._meanings())]
-        remark, beside = (
-            textwrap.wrap(self.remark, int(15 * width)),
-            1 if narrow else min(len(marks), 3 if self.hollow else 4),
-        )
+        remark, beside = textwrap.wrap(self.remark, int(15 * width)), 1 if narrow else min(len(marks), 4 - self.hollow)
         height = 0.22 * -(-len(marks) // beside) + sum(0.8 + 0.46 * rows for rows in heights) + 0.17 * len(remark)
         figure = Figure(figsize=(width, height), layout="constrained")
         figure.get_layout_engine().set(wspace=0.08, hspace=0.06)  # type: ignore[union-attr,call-arg]

@@ -24,18 +24,17 @@ class Theme(NamedTuple):
     ink: str
     soft: str  # less important texts and marks
     rule: str  # lines behind the data
-    paper: str  # inside hollow marks
     published: str
     series: Sequence[str]
 
 
 THEMES = {
     "light": Theme(
-        *("#1c1d20", "#5a5d64", "#d8d6cd", "#ffffff", "#0072b2"),
+        *("#1c1d20", "#5a5d64", "#d8d6cd", "#0072b2"),
         ("#000000", "#D55E00", "#00805D", "#AA4499", "#7A5C00", "#767676"),
     ),
     "dark": Theme(
-        *("#e8e7e3", "#a5a8b0", "#3a3d43", "#0d1117", "#56b4e9"),
+        *("#e8e7e3", "#a5a8b0", "#3a3d43", "#56b4e9"),
         ("#FFFFFF", "#F0913E", "#20B98C", "#E09CC4", "#D4B04C", "#9A9EA6"),
     ),
 }
@@ -54,26 +53,22 @@ STYLES: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, drawn once for each theme, and what it was drawn without."""
+    """A figure of matplotlib, drawn once for each theme, and what it was drawn without."""
 
-    draw: Callable[[Theme, bool], bytes]  # an SVG file; the flag: for a narrow screen
+    plot: Callable[..., "Figure"]  # for a narrow screen it is given True
     missing: Sequence[str] = field(default_factory=list)  # a line each, with the command that makes it
     narrow: bool = False  # whether there is a version for narrow screens
 
     def files(self) -> dict[str, bytes]:
         """The SVG files by suffix: _light.svg, _dark.svg and, for narrow screens, _narrow_light.svg …"""
-        widths = {"": False, "_narrow": True} if self.narrow else {"": False}
+        widths: dict[str, list[bool]] = {"": [], "_narrow": [True]} if self.narrow else {"": []}
         return {
-            f"{width}_{name}.svg": self.draw(theme, narrow)
-            for width, narrow in widths.items()
+            f"{suffix}_{name}.svg": self._svg(theme, width)
+            for suffix, width in widths.items()
             for name, theme in THEMES.items()
         }
 
-
-def plotted(plot: Callable[..., "Figure"]) -> Callable[[Theme, bool], bytes]:
-    """What `Drawing` needs of a figure of matplotlib; `plot` runs with a theme's settings, and with True if narrow."""
-
-    def draw(theme: Theme, narrow: bool) -> bytes:
+    def _svg(self, theme: Theme, width: list[bool]) -> bytes:
         from cycler import cycler
 
         colours = {
@@ -85,10 +80,8 @@ def plotted(plot: Callable[..., "Figure"]) -> Callable[[Theme, bool], bytes]:
         }
         with default_style(colours):
             stream = io.BytesIO()
-            plot(*[narrow] * narrow).savefig(stream, format="svg", dpi=120, metadata={"Date": None})
+            self.plot(*width).savefig(stream, format="svg", dpi=120, metadata={"Date": None})
             return _numbered(stream.getvalue())
-
-    return draw
 
 
 @contextmanager

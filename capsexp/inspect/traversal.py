@@ -13,7 +13,7 @@ from torch import Tensor
 from capsexp.data import source
 from capsexp.data.module import test_split
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.style import Drawing, plotted
+from capsexp.figures.style import Drawing
 from capsexp.run.module import CapsuleModule
 from capsexp.run.restore import restore
 
@@ -113,4 +113,4 @@ def traversals(inputs: Inputs, study: str, title: str, label: str) -> Drawing:
         figure.colorbar(drawn, ax=axes, shrink=0.6, label="difference from the unchanged reconstruction")
         return figure
 
-    return Drawing(plotted(plot))
+    return Drawing(plot)

@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from made import run, write
 from matplotlib.figure import Figure
 
-from capsexp.figures import catalogue, lines, pairs, reconstructions
+from capsexp.figures import catalogue
 from capsexp.figures.inputs import Inputs
 from capsexp.figures.style import default_style
-from capsexp.inspect import traversal
 from capsexp.results import runs
 from capsexp.run.keys import name_of
 from capsexp.run.records import Record
@@ -45,12 +43,8 @@ def inputs(where: Path, *records: Record, typed: Sequence[str] = ()) -> Inputs:
 
 def plot(name: str, made: Inputs) -> Figure:
     """A figure of matplotlib, before it is an SVG file."""
-    plots: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch, default_style():
-        for module in (lines, pairs, reconstructions, traversal):
-            patch.setattr(module, "plotted", plots.append)
-        catalogue.drawing(name, made)
-        figure = plots[0]()
+    with default_style():
+        figure = catalogue.drawing(name, made).plot()
     assert isinstance(figure, Figure)
     return figure
 

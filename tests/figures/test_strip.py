@@ -9,7 +9,6 @@ from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capsexp.figures import strip as module
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.strip import NARROW, SEEDS, WIDE, Strip, StripRow, limits_of, of_study
 from capsexp.figures.strip import SHORT as SHORT_TRAINING
@@ -94,15 +93,14 @@ def test_a_seed_far_below_is_an_arrow_and_the_others_can_be_told_apart() -> None
 
 @pytest.mark.parametrize(("words", "short"), [("", False), (f" {SHORT}", True)])
 def test_after_a_shorter_training_marks_are_hollow_and_published_numbers_grey(
-    words: str, short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, short: bool, tmp_path: Path
 ) -> None:
     made = study(row("A", PLAIN, accuracy="99.8"), row("B", CBAM), claims=[claim()])
     found = [*runs(PLAIN + words, [98.9, 99.0, 99.1]), *runs(CBAM + words, [99.4, 99.5, 99.6])]
-    inputs, plots = Inputs([], tmp_path), list[Any]()
+    inputs = Inputs([], tmp_path)
     inputs.__dict__["measured"] = {made.name: results(made, found)}
-    monkeypatch.setattr(module, "plotted", plots.append)
-    of_study(inputs, made.name)
-    figure = drawn(plots[0].__self__)
+    with default_style():
+        figure = of_study(inputs, made.name).plot()
     dots = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert (SHORT_TRAINING in legend(figure), dots[0].get_markerfacecolor() == "none") == (short, short)
     (interval,) = (line.get_xdata() for line in figure.axes[0].lines if line.get_linestyle() == "-")
