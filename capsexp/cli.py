@@ -197,17 +197,6 @@ def check_new(*files: Path | None) -> None:
             raise InputError(f"{path}: exists already; --output=FILE must be a new file")
 
 
-def integer(least: int) -> Callable[[str], int]:
-    """Reads the value of an option as an integer; raises argparse's error."""
-
-    def parsed(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least {least}")
-        return int(text)
-
-    return parsed
-
-
 def add_launcher_options(parser: argparse.ArgumentParser) -> None:
     """How many runs are launched: keys of hydra/launcher=local as options."""
     parser.add_argument("--jobs", metavar="N", help="runs at a time (default: one a GPU, or one)")

@@ -9,7 +9,7 @@ from capsexp.errors import InputError
 from capsexp.figures import strip
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.iterations import routing_iterations
-from capsexp.figures.lines import accuracy_by_epoch, gain_by_epoch
+from capsexp.figures.lines import accuracy_by_epoch
 from capsexp.figures.pairs import first_epochs
 from capsexp.figures.reconstructions import reconstructions
 from capsexp.figures.style import Drawing
@@ -23,7 +23,6 @@ FUNCTIONS: dict[str, Callable[..., Drawing]] = {
     "huang_fig8": partial(reconstructions, study="huang_fig8", each_epoch=True),
     "huang_fig11": partial(accuracy_by_epoch, study="huang_table2", label="CIFAR-10"),
     "huang_fig12": partial(accuracy_by_epoch, study="huang_table2", label="Fashion-MNIST"),
-    "huang_gains": gain_by_epoch,
     "huang_fig14": partial(reconstructions, study="huang_fig14"),
     "tsai_fig4": routing_iterations,
     "ou_backprop": partial(accuracy_by_epoch, study="ou_backprop"),

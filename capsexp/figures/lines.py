@@ -3,22 +3,17 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.inputs import Inputs
 from capsexp.figures.style import STYLES, Drawing
-from capsexp.results import questions
 from capsexp.results.cells import MeasuredRow
-from capsexp.study.identity import title as title_of
 
 LONG = 20  # epochs, of which the first quarter may lie below the plot, so that the rest can be told apart
-
-_GAIN = "best accuracy so far, with minus without, points"
 
 #: x -> a value a seed.
 Series = Mapping[int, Sequence[float]]
@@ -49,31 +44,6 @@ def accuracy_by_epoch(inputs: Inputs, study: str, title: str, label: str = "") -
     rows = inputs.rows(study, label)
     series = {line.row.name.removesuffix(label).strip(): curve(line) for line in rows.lines}
     return drawing(title, [Panel("", series)], rows.training, rows.missing)
-
-
-def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
-    """What attention adds to the best accuracy so far, on each data set that was trained for `LONG` epochs or more.
-
-    A value a run with attention: its best accuracy up to an epoch minus the mean of those without. Raises UndrawnError
-    without such runs.
-    """
-    panels, trained = [], list[str]()
-    for asked in questions.asked([one for one in inputs.measured.values() if one.study.source == "huang"]):
-        one, pair = asked.one, [*chain(*asked.one.claim.pairs[:1])]
-        lines = {
-            line.row.name: line for block in asked.results.blocks if block.block is one.block for line in block.lines
-        }
-        if not one.claim.size or one.decided == "ceiling" or not {*pair} <= lines.keys():
-            continue
-        without, added = (np.maximum.accumulate([run.curve for run in lines[name].runs], axis=1) for name in pair)
-        data = lines[pair[0]].row.data
-        if added.shape[1] >= LONG and one.block:
-            gains = (added - without.mean(axis=0)).T.tolist()
-            panels.append(Panel(title_of(data), {"with attention minus without": dict(enumerate(gains, 1))}, of=_GAIN))
-            trained.append(f"{title_of(data)}: {lines[pair[0]].runs[0].trained.training}")
-    if not panels:
-        raise UndrawnError("no long training on attention")
-    return drawing(title, panels, "; ".join(trained), [])
 
 
 def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequence[str]) -> Drawing:

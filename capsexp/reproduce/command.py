@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capsexp.cli import Parser, add_launcher_options, integer, launcher_words
+from capsexp.cli import Parser, add_launcher_options, launcher_words
 from capsexp.config import searchpath
 from capsexp.config.checks import did_you_mean, typed_key
 from capsexp.errors import DONE, FAILED, InputError, duration
@@ -86,10 +86,12 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp reproduce")
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="all: all studies")
     parser.add_argument("--budget", default="paper", help="paper, laptop, short, demo or smoke (default: paper)")
-    parser.add_argument("--seeds", type=integer(1), default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
     add_launcher_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="list the runs and their state; run nothing")
     options = parser.parse_words(arguments)
+    if options.seeds < 1:
+        raise InputError(f"--seeds={options.seeds}: must be at least 1")
     for word in options.overrides:
         if typed_key(word) == "seed":
             raise InputError("seed: --seeds N runs the seeds 0 to N-1")

@@ -1,22 +1,23 @@
-"""What all loggers show of a run, and Lightning's loggers, which conf/logger names by `_target_`.
+"""What all loggers show of a run; Lightning's loggers and callbacks, which conf/logger and conf/callbacks name.
 
 A logger gets, of `save_dir`, `name`, `run_name` and `version`, what its class takes and its file doesn't set: the run's
 folder, its name for display, and its key. A resumed run logs its later epochs: in the same run at W&B, in a new file or
 run elsewhere.
 """
 
+import inspect
 from collections.abc import Mapping
+from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from capsexp.config.checks import NAME, TARGET
+from capsexp.config.checks import NAME, TARGET, Component
 from capsexp.config.compose import composed
 from capsexp.config.searchpath import choices
-from capsexp.errors import DONE, FAILED
+from capsexp.errors import DONE, FAILED, InputError, first_line, raise_interruption
 from capsexp.run import keys, records
-from capsexp.run.callbacks import make
 from capsexp.run.memory import peak_memory_mb
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
@@ -93,6 +94,35 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
         logger = make("logger", choice, node, Logger, given)
         loggers.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))
     return loggers
+
+
+def make_callbacks(planned: Plan) -> list[Callback]:
+    """The callbacks that `callbacks` chooses: of every process of a run. One with a `dirpath` writes below the run's.
+
+    Raises InputError as `make`.
+    """
+    given = {"planned": planned, "dirpath": planned.folder / "checkpoints"}
+    return [make("callbacks", name, node, Callback, given) for name, node in planned.config.callbacks.items()]
+
+
+def make(group: str, name: str, node: dict[str, Any], base: type, given: dict[str, Any]) -> Any:
+    """An instance of the class that a file of a group names, with what it takes of `given`, and the file's options.
+
+    Raises InputError for a class of another kind, which isn't called, for a package that isn't installed, for options
+    that the class doesn't take, and for what it raises itself.
+    """
+    options = {key: value for key, value in node.items() if key != TARGET}
+    try:
+        cls = Component(name, node[TARGET], {}).cls
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            raise ValueError(f"{TARGET}={node[TARGET]}: must be a class derived from {base.__module__}.{base.__name__}")
+        taken = inspect.signature(cls).parameters
+        return cls(**{key: value for key, value in given.items() if key in taken} | options)
+    except OSError:
+        raise
+    except Exception as error:  # a missing package, another option, of W&B or MLflow: no account, no such server
+        raise_interruption(error)
+        raise InputError(f"{group}={name}: {first_line(error)}") from error
 
 
 def scalars(row: keys.Json, memory: Mapping[str, float | None]) -> dict[str, float]:

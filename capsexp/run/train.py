@@ -31,9 +31,8 @@ from capsexp.errors import InputError, RunError, TrainingError, first_line, prin
 from capsexp.files import naming
 from capsexp.run import keys, memory, provenance, records
 from capsexp.run.build import build, count_parameters
-from capsexp.run.callbacks import make_callbacks
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
-from capsexp.run.loggers import RunLogger, make_loggers
+from capsexp.run.loggers import RunLogger, make_callbacks, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
 from capsexp.run.plan import BEST, Plan, forbid_tf32, from_environment, is_first, torchrun

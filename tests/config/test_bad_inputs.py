@@ -242,7 +242,8 @@ BAD_COMMANDS = [
     ("capsexp inspect 3", "missing: IMAGE"),
     ("capsexp figures data=mnist", "data: not used here"),
     # options of scripts
-    (f"{REPRODUCE} jiao_table2 --seeds=²", "argument --seeds: ²: must be an integer of at least 1"),
+    (f"{REPRODUCE} jiao_table2 --seeds=²", "argument --seeds: invalid int value: '²'"),
+    (f"{REPRODUCE} jiao_table2 --seeds=0", "--seeds=0: must be at least 1"),
     (f"{REPRODUCE} ../jiao_table2", "../jiao_table2: no such study"),
     (f"{REPRODUCE} alberti_affine modle=capsnet --dry-run", "modle: no such key; did you mean model?"),
     ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),

@@ -9,7 +9,7 @@ from made import run
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capsexp.figures import catalogue, lines
+from capsexp.figures import catalogue
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import STYLES, THEMES
 from capsexp.study import studies
@@ -47,19 +47,6 @@ def test_a_curve_is_the_mean_over_seeds_and_its_band_the_standard_deviation(tmp_
     assert (corners.min(), corners.max()) == pytest.approx((15 - 50**0.5, 40 + 800**0.5))
     setting = studies.load("huang_table2").settings[LAPTOP]
     assert caption(figure) == f"mean ± standard deviation over 2 runs; {setting.title}"
-
-
-def test_a_gain_is_the_best_so_far_minus_the_mean_of_those_without_attention(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines, "LONG", 10)
-    without = seeds("huang_table2", "CapsNet CIFAR-10", [[50, 40, 60], [52, 54, 60]])
-    found = [*without, *seeds("huang_table2", "DA-CapsNet CIFAR-10", [[60, 20, 80], [60, 62, 82]])]
-    (axis,) = plot("huang_gains", inputs(tmp_path, *found)).axes
-    assert axis.get_title() == "CIFAR-10"
-    assert curve(axis, "with attention minus without")[1][:3] == [9.0, 9.0, 21.0]
-    with pytest.raises(UndrawnError, match="no long training on attention"):
-        plot("huang_gains", inputs(tmp_path / "none", *without))
 
 
 def test_a_figure_has_one_setting_and_one_protocol_the_papers_where_a_row_has_runs(tmp_path: Path) -> None:
@@ -150,7 +137,7 @@ def test_without_runs_a_figure_names_a_command_that_makes_them(tmp_path: Path, n
     with pytest.raises(UndrawnError) as raised:
         catalogue.drawing(name, inputs(tmp_path))
     commands = [str(line).rpartition(": capsexp reproduce ")[2] for line in raised.value.args]
-    assert name == "huang_gains" or {*commands} <= {f"{study} --budget=laptop" for study in studies.names()}
+    assert {*commands} <= {f"{study} --budget=laptop" for study in studies.names()}
 
 
 def test_the_figures_that_studies_name_are_in_the_catalogue() -> None:
