@@ -179,7 +179,8 @@ def _judged(result: MeasuredClaim, compared: ComparedRuns, study: Study, terms: 
     of_rows, contrast = [*terms.values()], compared.contrast
     if (sampling := compared.sampling(of_rows)) is None or result.effect is None:
         return result
-    estimate = contrast.less_reference(statistics.effect(of_rows, sampling=sampling))
+    estimate = statistics.effect(of_rows, sampling=sampling)
+    estimate = replace(estimate, value=estimate.value - (contrast.claim.reference or 0))
     result = replace(result, effect=replace(result.effect, interval=contrast.interval(estimate)))
     if compared.block.name == TYPED:
         return result

@@ -5,7 +5,7 @@ Effects are added on a scale: of `relative`, `factor` and `spread`, and of first
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from statistics import mean
 
@@ -45,10 +45,6 @@ class Contrast:
     def ratio(self) -> bool:
         """Whether values are compared by ratios."""
         return self.claim.estimate in ("relative", "factor")
-
-    def less_reference(self, estimate: Estimate) -> Estimate:
-        """The estimate of a mean of rows as a difference from the claim's reference, if it has one."""
-        return replace(estimate, value=estimate.value - (self.claim.reference or 0))
 
     @property
     def pairs(self) -> list[list[str]]:

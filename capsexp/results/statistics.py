@@ -24,28 +24,11 @@ of which each image is known, with d_i = Σ_k w_k · (share of the seeds of k th
 A spread itself, where one is claimed, is compared as ln s of each network's values, of which the variance is
 ψ'((n − 1) / 2) / 4 (Bartlett and Kendall 1946); its interval is that of the normal distribution.
 
-Two answers. Is there an effect? Its 95 % interval in the claimed direction:
-
-    supported      lies above 0
-    contradicted   lies below 0
-    ceiling        the baseline leaves no room for the effect
-    none above x   otherwise, if its 90 % interval lies below x (one-sided, α = 5 %); x is declared: half of what is
-                   printed, else a margin
-    open           otherwise, and where a network has one seed
-
-Where the truth is 0, only "supported" and "contradicted" are wrong, where it is x or more only "none above x": the two
-tests need no correction for each other.
-
-Is it as large as printed? A printed effect, or number, is one run per network (r runs, if the source says so), of the
-same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others, theirs count twice. A
-number is compatible, lower or higher if this prediction interval (Hahn and Meeker 1991) contains what is printed, lies
-below or above it. An effect is as printed if the interval contains the printed one and half its width is at most half
-of that effect, open if it is wider; else smaller or larger.
-
-A claim that two are the same, with a margin δ: "no difference, shown" if the 90 % interval lies inside ± δ (two
-one-sided tests, Schuirmann 1987), contradicted if the 95 % interval lies outside of it, else open. A claim that there
-is no decrease (no increase), with a margin δ: supported if the 90 % interval lies above −δ (below δ), contradicted if
-the 95 % interval lies below −δ (above δ), else open.
+Which verdict an interval gives is in docs/verdicts.md. A printed effect, or number, is one run per network (r runs, if
+the source says so), of the same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others,
+theirs count twice (a prediction interval; Hahn and Meeker 1991). That two are the same, within a margin, are two
+one-sided tests (Schuirmann 1987). "None above x" is a test of its own: where the truth is 0, only "supported" and
+"contradicted" are wrong, where it is x or more only "none above x", so that the two need no correction for each other.
 
 The p-values of all claims of a source with the same evidence are corrected by Holm 1979. A claim that is "none above x"
 stays among those that the others are corrected for: that there is no effect isn't rejected of it.

@@ -61,11 +61,6 @@ class ObservedLayer:
     presence: Tensor
     window: tuple[int, int] | None
 
-    @property
-    def lengths(self) -> Tensor:
-        """The norms of the children's poses, [B, H, W, I]."""
-        return torch.linalg.vector_norm(self.poses, dim=-1)
-
     def coefficients_to(self, parents: Tensor, iteration: int = -1) -> Tensor:
         """Σ_j c_ij w_j, [B, H, W, I]: each child's coefficients to its parents, summed with the parents' weights.
 

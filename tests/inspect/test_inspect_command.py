@@ -70,7 +70,7 @@ def test_the_routing_of_a_linear_layer(analyses: dict[str, Analysis]) -> None:
     (layer,) = analyses["capsnet"].layers
     assert layer.presence.shape == (6, 6, 1)
     assert len(layer.coefficients) == 2
-    torch.testing.assert_close(layer.presence, layer.captured.lengths[0])
+    torch.testing.assert_close(layer.presence, layer.captured.poses[0].norm(dim=-1))
     torch.testing.assert_close(layer.contribution(0), layer.presence.sum(dim=2) / 10)
     assert layer.captured.entropies[0] == pytest.approx(math.log(10), abs=1e-5)
 

@@ -68,7 +68,7 @@ def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: 
         assert layer.entropies[0] == pytest.approx(math.log(parents), abs=1e-5)
         if len(layer.entropies) > 1:
             assert layer.entropies[-1] < math.log(parents) - 1e-3
-        assert layer.presence.shape == layer.lengths.shape == layer.poses.shape[:-1]
+        assert layer.presence.shape == layer.poses.shape[:-1]
     classes = observed.prediction.scores.shape[1]
     coefficients = [observed.coefficients_to(torch.full((2,), label)) for label in range(classes)]
     for layer, to_classes in zip(observed.layers, zip(*coefficients, strict=True), strict=True):
@@ -107,7 +107,7 @@ def test_the_classes_of_linear_layers_from_their_coefficients(words: str) -> Non
     distributions = layer.coefficients[-1] - bias
     torch.testing.assert_close(distributions.sum(dim=-1), torch.ones(distributions.shape[:-1]))
     assert layer.entropies[-1] == pytest.approx(entropy(distributions), abs=1e-5)
-    presence = layer.lengths if "da_capsnet" not in words else squash(layer.poses, 0.5).norm(dim=-1)
+    presence = layer.poses.norm(dim=-1) if "da_capsnet" not in words else squash(layer.poses, 0.5).norm(dim=-1)
     torch.testing.assert_close(layer.presence, presence)
 
 
