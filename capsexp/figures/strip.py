@@ -23,10 +23,15 @@ from capsexp.tables.texts import decimal, printed
 
 WIDE, NARROW = 8.65, 3.75  # inches: 830 and 360 px of a page
 
-#: The legend of a strip plot of seeds.
-SEEDS = {"published": "published", "dot": "one seed", "mean": "mean of the seeds"}
-INTERVAL = "95 % interval of a claim, from the other mean"
-SHORT = "published, of a longer training than ours"
+#: The kinds of marks, and what they mean.
+MEANINGS = {
+    "published": "published",
+    "dot": "one seed",
+    "mean": "mean of the seeds",
+    "interval": "95 % interval of a claim, from the other mean",
+    "beyond": "beyond the axis",
+}
+SHORT = {"published": "published, of a longer training than ours"}
 
 
 @dataclass(frozen=True)
@@ -46,10 +51,6 @@ class StripRow:
         marks = [("published", self.published), *(("dot", value) for value in self.values), ("mean", self.center)]
         return [(kind, value) for kind, value in marks if value is not None]
 
-    def is_beyond(self, limits: tuple[float, float]) -> bool:
-        """Whether one of its numbers, but for the mean, lies beyond an axis."""
-        return any(kind != "mean" and not limits[0] <= value <= limits[1] for kind, value in self.marks)
-
 
 @dataclass(frozen=True)
 class Strip:
@@ -58,14 +59,14 @@ class Strip:
     Args:
         panels: by title; an empty one for a single panel.
         axis: what is drawn, with its unit.
-        legend: by kind of mark (published, dot, mean) what it means.
+        meanings: of kinds of marks that mean something else here.
         hollow: whether the values don't test the published numbers.
         remark: sentences below the panels.
     """
 
     panels: Mapping[str, Sequence[StripRow]]
     axis: str
-    legend: Mapping[str, str] = field(default_factory=lambda: SEEDS)
+    meanings: Mapping[str, str] = field(default_factory=dict)
     hollow: bool = False
     remark: str = ""
 
@@ -77,33 +78,22 @@ class Strip:
         """The panels, two beside each other or, where it is `narrow`, below; above them what the marks mean."""
         columns, panels = 1 if narrow or len(self.panels) == 1 else 2, [*self.panels.items()]
         heights = [max(len(rows) for _, rows in panels[at : at + columns]) for at in range(0, len(panels), columns)]
-        width, marks = (NARROW if narrow else WIDE), [*map(self._mark, self._meanings())]
-        remark, beside = textwrap.wrap(self.remark, int(15 * width)), 1 if narrow else min(len(marks), 4 - self.hollow)
-        height = 0.22 * -(-len(marks) // beside) + sum(0.8 + 0.46 * rows for rows in heights) + 0.17 * len(remark)
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure, width = Figure(layout="constrained"), NARROW if narrow else WIDE
         figure.get_layout_engine().set(wspace=0.08, hspace=0.06)  # type: ignore[union-attr,call-arg]
-        legend = {"ncols": beside, "handlelength": 1.6, "borderaxespad": 0.0, "labelcolor": _soft()}
-        figure.legend(marks, self._meanings().values(), loc="outside upper left", **legend)
         axes = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
         for axis, (title, rows) in zip(axes.flat, panels, strict=False):
             self._panel(axis, title, rows)
         for axis in axes.flat[len(panels) :]:
             axis.set_axis_off()
+        drawn = {line.get_label() for axis in axes.flat for line in axis.lines}
+        marks = [mark for mark in map(self._mark, MEANINGS) if mark.get_label() in drawn]
+        remark, beside = textwrap.wrap(self.remark, int(15 * width)), 1 if narrow else min(len(marks), 4 - self.hollow)
+        height = 0.22 * -(-len(marks) // beside) + sum(0.8 + 0.46 * rows for rows in heights) + 0.17 * len(remark)
+        legend = {"ncols": beside, "handlelength": 1.6, "borderaxespad": 0.0, "labelcolor": _soft()}
+        figure.legend(handles=marks, loc="outside upper left", **legend)
         figure.supxlabel("\n".join(remark), x=0, ha="left", fontsize=9, color=_soft())
+        figure.set_size_inches(width, height)
         return figure
-
-    def _meanings(self) -> dict[str, str]:
-        """The kinds of marks that there are, and what they mean."""
-        rows, kinds = [row for panel in self.panels.values() for row in panel], dict(self.legend)
-        if all(row.published is None for row in rows):
-            kinds.pop("published", None)
-        elif self.hollow:
-            kinds["published"] = SHORT
-        if any(row.interval for row in rows):
-            kinds["interval"] = INTERVAL
-        if any(row.is_beyond(limits_of(panel)) for panel in self.panels.values() for row in panel):
-            kinds["beyond"] = "beyond the axis"
-        return kinds
 
     def _panel(self, axis: Axes, title: str, rows: Sequence[StripRow]) -> None:
         """A line a row with its label and numbers, and below it the marks."""
@@ -142,7 +132,8 @@ class Strip:
             "interval": {"linestyle": "-", "linewidth": 1.2},
             "beyond": {"marker": "<", "markersize": 6},
         }
-        usual = {"color": _soft(), "linestyle": "none", "clip_on": False, "zorder": 3}
+        label = {**MEANINGS, **(SHORT if self.hollow else {}), **self.meanings}[kind]
+        usual = {"color": _soft(), "linestyle": "none", "clip_on": False, "zorder": 3, "label": label}
         return Line2D(x, [y] * len(x), **(usual | styles[kind] | more))
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.strip import NARROW, SEEDS, WIDE, Strip, StripRow, limits_of, of_study
+from capsexp.figures.strip import MEANINGS, NARROW, WIDE, Strip, StripRow, limits_of, of_study
 from capsexp.figures.strip import SHORT as SHORT_TRAINING
 from capsexp.figures.style import default_style
 from capsexp.results.steps import Steps, name_of
@@ -54,7 +54,7 @@ def test_a_row_has_a_tick_a_dot_a_seed_and_their_mean_with_both_numbers() -> Non
     numbers = ["82.25", "82.95", "83.50", "85.0"]  # as printed, if it is known
     assert [text for text in texts(axis) if text in numbers] == numbers
     assert {"CNN", "CapsNet & <co>", "DA", "published", "measured"} <= {*texts(axis)}
-    assert (axis.get_xlabel(), legend(figure)) == ("accuracy, %", [*SEEDS.values()])
+    assert (axis.get_xlabel(), legend(figure)) == ("accuracy, %", [*MEANINGS.values()][:3])
     assert marks(axis, "|", 16) == [82.95, 85.0]
     assert marks(axis, "o", 6) == [82.0, 82.5, 83.0, 84.0]
     assert marks(axis, "|", 13) == [82.25, 83.5]
@@ -102,7 +102,7 @@ def test_after_a_shorter_training_marks_are_hollow_and_published_numbers_grey(
     with default_style():
         figure = of_study(inputs, made.name).plot()
     dots = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
-    assert (SHORT_TRAINING in legend(figure), dots[0].get_markerfacecolor() == "none") == (short, short)
+    assert (SHORT_TRAINING["published"] in legend(figure), dots[0].get_markerfacecolor() == "none") == (short, short)
     (interval,) = (line.get_xdata() for line in figure.axes[0].lines if line.get_linestyle() == "-")
     assert interval[1] - interval[0] == pytest.approx(0.5, abs=0.01)  # +0.25 to +0.75
     assert sum(interval) / 2 == pytest.approx(99.5, abs=0.01)  # B's mean, from A's
