@@ -1,8 +1,11 @@
 """Compares runs: A, B, B − A with its 95 % interval, and a verdict, by the rule of the tables.
 
 A and B are each one of
-  'KEY=VALUE …'   the finished runs of a command line, with any seed, and any budget and protocol if none is typed
-  RUN             a single run: its key or name, or their beginning, or the path of its record, folder or curves
+  'KEY=VALUE …'  the finished runs of a command line, of all seeds, and of all
+                 budgets and protocols if none is typed
+  STUDY:ROW      the runs of a row of a study
+  RUN            a run: its key or name, or their beginning, or the path of its
+                 record or folder
 """
 
 import sys

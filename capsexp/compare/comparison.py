@@ -48,13 +48,13 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     a, b = (_side(side, recorded) for side in sides)
     if common := {run.key for run in a} & {run.key for run in b}:
         raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)}")
-    pairs = dict(zip(sides, _alike(sides, a, b), strict=True))
+    pairs = dict(zip("AB", _alike(sides, a, b), strict=True))
     trained = {side: of_side[0].trained.training for side, of_side in pairs.items()}
-    first, protocol = pairs[sides[0]][0], pairs[sides[0]][0].protocol
-    training = trained[sides[0]] if len({*trained.values()}) == 1 else first.amount
-    rows = [Row([side], None) for side in sides]
-    block = Block(PAPER, Setting(", ".join(filter(None, [training, *first.trained[2:]]))), {side: [] for side in sides})
-    study = _study(rows, sides)
+    first, protocol = pairs["A"][0], pairs["A"][0].protocol
+    training = trained["A"] if len({*trained.values()}) == 1 else first.amount
+    rows = [Row([side], None) for side in pairs]
+    block = Block(PAPER, Setting(", ".join(filter(None, [training, *first.trained[2:]]))), {side: [] for side in pairs})
+    study = _study(rows)
     measured = [MeasuredRow(row, block, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
     pools = Pools(recorded)
     cells = [cells_of(study, row, pools) for row in measured]
@@ -79,7 +79,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
         "A and B: mean ± standard deviation over seeds; the interval is from the spread over seeds of all runs of the "
         "data set trained like these; of epochs, errors and costs, B − A is the change from A to B.",
     ]
-    leaks = sorted({f"In {run.name} {run.leak}." for run in (*pairs[sides[0]], *pairs[sides[1]]) if run.leak})
+    leaks = sorted({f"In {run.name} {run.leak}." for run in chain(*pairs.values()) if run.leak})
     notes = [*(note for note in notes if note), *leaks]
     return Table(common_words, ["measure", *heads, "B − A", "verdict"], "lrrrl", lines, notes), problems
 
@@ -169,15 +169,15 @@ def _kind(run: Run, whole: bool) -> tuple[str, ...]:
     return (run.trained.training if whole else run.amount, *run.trained[2:], run.protocol)
 
 
-def _study(rows: list[Row], sides: tuple[str, str]) -> Study:
-    """A study of these rows, with a claim on each measure."""
+def _study(rows: list[Row]) -> Study:
+    """A study of the rows A and B, with a claim on each measure."""
     claims = [
         Claim(
             f"{MEASURES[measure].title}: B − A",
             measure=measure,
             estimate="difference" if MEASURES[measure].scale == "percent" else "relative",
             claimed="increase",
-            pairs=[[*sides]],
+            pairs=[["A", "B"]],
         )
         for measure in COMPARED
     ]
