@@ -75,24 +75,29 @@ def print_plan(planned: Planned, here: "Options | None", listed: bool) -> None:
     jobs = planned.jobs
     at_a_time = concurrency(jobs, here.jobs)[0] if here else max(1, len(jobs))
     _, common = varied([job.words for job in jobs])
-    if len(jobs) > 1 and common and any(job.left for job in jobs):
+    if common and any(job.left for job in jobs):
         print_line(f"all runs: {' '.join(common)}")
     rows: dict[tuple[str, ...], list[Job]] = defaultdict(list)
     for job in jobs if listed else ():
         rows[tuple(word for word in job.words[:-1] if typed_key(word) != "routing.iterations")].append(job)
-    for (words, row), name in zip(rows.items(), distinguishing([*rows]), strict=True):
+    for row, name in zip(rows.values(), distinguishing([*rows]), strict=True):
         states = ", ".join(f"{number} {state}" for state, number in Counter(map(_in_words, row)).items())
         iterations = {job.planned.config.routing.iterations or 0 for job in row}
         folded = [_range("iteration", iterations)] * (len(iterations) > 1)
         folded.append(_range("seed", {job.planned.config.seed for job in row}))
-        print_line(", ".join([f"{name or ' '.join(words)}: {', '.join(folded)}: {states}", *time_left(row, 1)]))
+        which = f"{name or 'as is'}: " * (len(rows) > 1)
+        print_line(", ".join([f"{which}{', '.join(folded)}: {states}", *time_left(row, 1)]))
     epochs = sum(job.left for job in jobs)
     shipped = sum(job.is_shipped for job in jobs)
     whose = f" ({shipped} of them came with the repository; paths.results=mine trains all)" * bool(shipped)
-    numbers = f"{count(jobs, 'finished')} finished{whose}, {count(jobs, 'failed')} failed before"
-    left = f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
-    hours = time_left(jobs, at_a_time) or ["time not known"] * bool(epochs)
-    print_line(", ".join([f"{plural(len(jobs), 'run')}: {numbers}", left, *hours]))
+    told: tuple[tuple[State, str], ...] = (
+        ("finished", f"finished{whose}"),
+        ("failed", "failed before"),
+        ("waiting", "to do"),
+    )
+    numbers = [f"{number} {words}" for state, words in told if (number := count(jobs, state))]
+    hours = [f"{epochs:,} epochs", *(time_left(jobs, at_a_time) or ["time not known"])] if epochs else []
+    print_line(f"{plural(len(jobs), 'run')}: {', '.join([*numbers, *hours])}".removesuffix(": "))
     for reason, stopped in planned.barred.items():
         print_line(f"can't run {plural(len(stopped), 'configuration')}: {reason}")
 
@@ -135,14 +140,15 @@ def print_errors(errors: Iterable[str]) -> None:
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
     """20 min left, from the seconds an epoch of a configuration's other seeds, or else of all runs; none if unknown.
 
-    Before any run here has an epoch, from records of the same network: about 3 days left.
+    Before any run here has an epoch, from records of the same networks: about 3 days left.
     """
     measured: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for job in jobs:
         if job.progress.seconds:
             measured[job.words[:-1]].append(job.progress.seconds)  # without the seed
     left = [job for job in jobs if job.left]
-    overall = mean(seconds for kind in measured.values() for seconds in kind) if measured else 0.0
+    known = [seconds for kind in measured.values() for seconds in kind] or [job.guess for job in left if job.guess]
+    overall = mean(known) if known else 0.0
     each = [mean(measured.get(job.words[:-1], [job.guess or overall])) for job in left]
     if not each or not all(each):
         return []

@@ -139,8 +139,6 @@ def _summarised(planned: "Planned", seconds: float) -> int:
         print_sweep(valid, Path(finished[0].planned.config.paths.results), ended)
     else:
         print_line(ended)
-    names = dict(zip(planned.runs, compose.distinguishing([*planned.runs]), strict=True))
-    errors = {words: run for words, run in planned.runs.items() if isinstance(run, InputError)}
-    failed = {run.overrides: monitor.failure(run) for run in jobs if run.state == "failed"}
-    monitor.print_errors([f"{names[words]}: {error}".removeprefix(": ") for words, error in (errors | failed).items()])
-    return FAILED if failed else WRONG_INPUT if errors else DONE
+    failed = [job for job in jobs if job.state == "failed"]
+    monitor.print_errors([*planned.barred, *(f"{job.name}: {monitor.failure(job)}" for job in failed)])
+    return FAILED if failed else WRONG_INPUT if planned.barred else DONE

@@ -40,7 +40,7 @@ def test_what_is_finished_is_skipped_and_some_rows_are_compared_and_written(
     before = {path: path.stat().st_mtime_ns for path in (whole / "results" / "runs").iterdir()}
     assert reproduce(whole) == 0
     screen = capsys.readouterr().out
-    assert screen.startswith("4 runs: 4 finished, 0 failed before, 0 to do, up to 0 epochs\n")
+    assert screen.startswith("4 runs: 4 finished\n")
     assert ": finished " not in screen
     assert {path: path.stat().st_mtime_ns for path in (whole / "results" / "runs").iterdir()} == before
     assert re.search(r"CBAM costs CapsNet no accuracy on MNIST +\S+ points \(", screen)
@@ -95,7 +95,7 @@ def test_a_failed_run_is_left_alone_unless_it_is_to_be_tried_again(
     assert [record.status for record in records_in(tmp_path).values()] == ["failed", "failed"]
     assert reproduce(tmp_path, *diverges) == 1
     screen = capsys.readouterr()
-    assert "2 failed before, 0 to do" in screen.out
+    assert "2 runs: 2 failed before\n" in screen.out
     assert ": failed " not in screen.out
     assert screen.err.count("the training loss is nan") == 2
 

@@ -146,7 +146,7 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
         print_plan(planning.Planned({job.overrides: job for job in jobs}), Options(), listed=True)
     common, row, _ = capsys.readouterr().out.splitlines()
     assert common == "all runs: a=b"
-    assert row.startswith("a=b: seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do")
+    assert row.startswith("seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do")
 
 
 def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path: Path) -> None:
