@@ -44,7 +44,7 @@ COMMANDS = {
     "data": "capsexp.data.command",
 }
 
-RESUME = "the same command continues after the last whole epoch, if there is one"
+RESUME = "the same command continues after the last whole epoch"
 
 
 def main() -> NoReturn:

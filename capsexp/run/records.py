@@ -218,7 +218,7 @@ def result_line(record: Record) -> str:
     """A record's result as users see it."""
     epoch, unlearned = record.first_epoch_to_max, ""
     if record.learned is False:
-        own = f"{max(record.accuracies):.2f} % of them, " if record.heldout_accuracy is not None else ""
+        own = f"{max(record.accuracies):.2f} % of the held-out images, " if record.heldout_accuracy is not None else ""
         unlearned = f"; didn't learn: {own}a constant guess has {record.chance_accuracy:.2f} %"
         if record.chance_accuracy == 100:
             unlearned = "; all of the evaluated images are of one class, so that this says nothing"

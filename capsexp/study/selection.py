@@ -126,7 +126,7 @@ def _check_networks(study: Study, block: Block, typed: Sequence[str]) -> None:
             fixed = {str(node.names if key == "attention" else node.name): name for name, node in nodes.items()}
             if len(fixed) > 1:
                 rows = " and ".join([*fixed.values()][:2])
-                raise InputError(f"{word}: {key} is another in {rows}; capsexp -m tries it")
+                raise InputError(f"{word}: {rows} have a {key} each of their own; capsexp -m trains others")
 
 
 def _selected(row: Row, setting: Setting, options: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

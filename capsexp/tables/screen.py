@@ -117,8 +117,10 @@ def _next(results: StudyResults, block: MeasuredBlock, logs: str) -> list[tuple[
     networks = [run for run in block.runs if (Path(logs) / run.name / BEST).exists()]
     if networks:
         best = max(networks, key=lambda run: (run.routing != "none", run.measures.get("accuracy", 0.0)))
-        look = "predict {} IMAGES" if best.data == "folder" else "inspect {} 7"
-        commands.append((look.format(Path(logs) / best.name).split(), "what this network sees in an image"))
+        look, what = ("inspect", "7"), "what this network sees in an image"
+        if best.data == "folder":
+            look, what = ("predict", "IMAGES"), "the classes of new images"
+        commands.append(((look[0], str(Path(logs) / best.name), look[1]), what))
     if study.source:
         name, what = ("jiao_table2", "a published table") if study.name == DEMO else (study.name, "the whole table")
         commands.append((("reproduce", name, "--dry-run"), f"{what}: runs and days here"))

@@ -68,7 +68,7 @@ def _beside(keys: Sequence[str], rows: Sequence[Words]) -> str:
     configs = [combination(words).config for words in rows]
     groups = [name for name in ("preprocess", "loss", "optim") if not any(key.startswith(name) for key in keys)]
     others = [name for name in groups if len({repr(getattr(config, name)) for config in configs}) > 1]
-    return f"With {', '.join(keys)} these differ, too: {', '.join(others)}." if others else ""
+    return f"The rows differ in {', '.join(others)}, too." if others else ""
 
 
 def _claims(rows: dict[str, Words]) -> Iterator[Claim]:

@@ -204,7 +204,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
         f"{one.failed} failed" if one.failed else "",
         f"last epoch {last}" if differs else "",
         f"needs {one.seeds} seeds" if one.seeds else "too few test images" if one.seeds == 0 else "",
-        "" if claim.counted else "not counted",
+        "" if claim.counted else "not in the totals",
     ]
     said = claimed(claim) or effect(claim, one.printed)
     text = one_line(claim.text)
