@@ -84,8 +84,11 @@ class Folder(Options, Reader):
         """What the images are, for records and tables."""
         if has_test(self.source):
             return "own images"
-        part = f"{100 * self.test_fraction:.3g} % of each class"
-        kept = f", {printable(self.source.group)} kept together" if self.source.group else ""
+        part, kept = f"{100 * self.test_fraction:.3g} % of each class", ""
+        if self.source.group:
+            roles = self._roles(listing(self.source))
+            part = f"{100 * (roles == 'test').sum() / (roles != 'val').sum():.3g} %"
+            kept = f", {printable(self.source.group)} kept together"
         return f"own images, {part} drawn for the test with seed {self.split_seed}{kept}"
 
     def digest(self, path: Path) -> str:

@@ -98,7 +98,7 @@ def test_the_class_and_the_group_of_a_name_are_matched_by_patterns(tmp_path: Pat
     words = [compose.for_hydra(word) for word in ("data.labels=^([a-z]+)", r"data.group=(p\d+)")]
     found = data(tmp_path / "named", *words)
     assert found.class_names == ["cat", "dog"]
-    assert load(found).note.endswith(r"drawn for the test with seed 0, (p\d+) kept together")
+    assert load(found).note == r"own images, 16.7 % drawn for the test with seed 0, (p\d+) kept together"
 
 
 def test_a_group_is_on_one_side_of_each_split(tmp_path: Path) -> None:
