@@ -120,7 +120,8 @@ def test_two_steps_are_finite_and_reach_every_parameter(options: str) -> None:
 CAPSULE_NETWORKS = [CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, EfficientCapsNet, InvertedCapsNet]
 
 
-@pytest.mark.slow  # half a minute each network
+@pytest.mark.slow  # half a minute each network; six times that where threads of torch's wait for busy cores
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("network", CAPSULE_NETWORKS)
 def test_every_pair_of_network_and_routing_leaves_chance(network: type[nn.Module]) -> None:
     """After 100 steps of 32 digits, on 400 test digits, of which one in ten is right by chance."""
