@@ -16,13 +16,14 @@ class Sample(Reader):
 
     keys = (FILE.name,)
     packaged = True
+    remedy = "; install capsexp again"
 
     def locate(self, root: Path) -> dict[str, Path]:
         return {FILE.name: FILE}
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
         path = files[FILE.name]
-        with decoding(path), np.load(path, allow_pickle=False) as arrays:
+        with decoding(path, self.remedy), np.load(path, allow_pickle=False) as arrays:
             train, test = (
                 labelled(arrays[f"{split}_images"], arrays[f"{split}_labels"], data.classes, path)
                 for split in ("train", "test")

@@ -3,13 +3,16 @@
 Files are found or downloaded, compared with the accepted versions, decoded by `data.reader`, fitted to size, channels.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import shlex
+import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor  # imported where it is used, since `identify` doesn't need it
 
 _TIMEOUT = 20.0  # seconds without an answer
+_TEMPORARY = ".capsexp-download-"
 _NAMED = 20  # classes in a line; of more, that with the fewest and that with the most images
 
 #: (path, how its classes are named) → md5, of what this process has read.
@@ -226,13 +230,19 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
     """Downloads all of the reader's files into `root`; raises InputError if that fails, and then leaves no file.
 
     It fails for files of no accepted version, too: some servers have plain http only. A temporary folder of the same
-    file system has them until they are complete.
+    file system has them until they are complete; those of killed downloads, which no process locks, are removed.
     """
     beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
+    for left in beside.glob(f"{_TEMPORARY}*"):
+        with suppress(OSError), (left / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left)
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_TIMEOUT)  # torchvision sets none for its connections
     try:
-        with tempfile.TemporaryDirectory(dir=beside, prefix=".capsexp-download-") as name:
+        with tempfile.TemporaryDirectory(dir=beside, prefix=_TEMPORARY) as name, Path(name, "lock").open("w") as lock:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
             temporary = Path(name)
             reader.download(temporary)
             files = reader.locate(temporary)
@@ -272,4 +282,5 @@ def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     override = f'++data.versions.mine={{note: "what they are", files: {{{files}}}}}'
     fetched = "delete the set's files to download them again"
     again = fetched if data.download else "replace the set's files by the published ones"
+    again = data.reader.cls.remedy.removeprefix("; ") if data.reader.cls.packaged else again
     return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"

@@ -1,5 +1,6 @@
 """Versions, missing files, downloads, and when files are read."""
 
+import fcntl
 import http.server
 import os
 import shlex
@@ -144,6 +145,8 @@ def test_the_first_remedy_for_unknown_files_is_to_get_the_published_ones(svhn: S
     for download, remedy in ((True, "delete the set's files to download"), (False, "replace the set's files by")):
         message = refusal(svhn.data(download=download))
         assert 0 < message.index(remedy) < message.index("to use these files as they are, append ")
+    edited = {"mnist_sample.npz": Path("edited")}, {"mnist_sample.npz": "0" * 32}
+    assert "; install capsexp again; or" in refused(match, composed_config("data=mnist_sample").data, *edited)
 
 
 @pytest.fixture
@@ -167,7 +170,12 @@ def test_a_download_is_checked_and_moved_into_place(
     monkeypatch.setattr(smallnorb, "_URL", url)
     root = tmp_path / "new" / "data"
     data = configuration(root, "norb", files, options={"camera": "left"}, download=True, size=6)
-    assert load(data, lines.append).train_images[:, 0].tolist() == pixels(5, 2, 6, 6)[:, 0].tolist()
+    for name in ("killed", "running"):
+        write(tmp_path / f".capsexp-download-{name}" / "lock", b"")
+    with (tmp_path / ".capsexp-download-running" / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert load(data, lines.append).train_images[:, 0].tolist() == pixels(5, 2, 6, 6)[:, 0].tolist()
+    assert [path.name for path in tmp_path.glob(".capsexp*")] == [".capsexp-download-running"]
     assert lines[0] == f"little: downloading into {root} …"
     assert {str(path.relative_to(root)) for path in root.rglob("*.*")} == {f"smallnorb/{name}.gz" for name in files}
     assert [path.name for path in root.iterdir()] == ["smallnorb"]
