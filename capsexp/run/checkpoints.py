@@ -146,7 +146,7 @@ def resumable(planned: Plan) -> tuple[Path, dict[str, Any]] | None:
     last, before, best = (planned.folder / name for name in (LAST, BEFORE, BEST))
     if not (last.exists() or before.exists()):
         return None
-    tested = _whole(planned, best) if planned.config.protocol == "heldout" else None
+    tested = _whole(planned, best)
     for path in (last, before):
         checkpoint = _whole(planned, path)
         if checkpoint and (planned.config.protocol != "heldout" or (tested and _fits(tested, checkpoint))):

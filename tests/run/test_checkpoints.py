@@ -178,8 +178,9 @@ def test_a_run_whose_record_is_missing_only_writes_it(
         ([LAST], "continues after epoch 1", False),
         ([LAST], "continues after epoch 1", True),
         ([LAST, BEFORE], "no checkpoint is left; starts over", False),
+        ([BEST], "continues after epoch 2", False),
     ],
-    ids=["last", "last of a repetition", "both"],
+    ids=["last", "last of a repetition", "both", "best"],
 )
 def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
     damaged: list[str],
@@ -198,7 +199,7 @@ def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
     capsys.readouterr()
     assert numbers(run(config)) == numbers(uninterrupted("constant"))
     lines = capsys.readouterr().out.splitlines()
-    renamed = f"{plan(config).folder / LAST}: not a checkpoint, or damaged; renamed to last.ckpt.damaged"
+    renamed = f"{plan(config).folder / damaged[0]}: not a checkpoint, or damaged; renamed to {damaged[0]}.damaged"
     assert renamed in lines[2]
     assert all(plan(config).folder.joinpath(f"{name}.damaged").exists() for name in damaged)
     assert lines[2 + len(damaged)].endswith(said)
@@ -229,7 +230,7 @@ def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
 def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple[str, ...]) -> None:
     config = composed_config(*tiny)
     shutil.copytree(trained.folder, plan(config).folder)
-    assert f"{LAST}: not of this run; rerun=true starts over" in refused(run, config)
+    assert f"{BEST}: not of this run; rerun=true starts over" in refused(run, config)
     assert (plan(config).folder / LAST).read_bytes() == (trained.folder / LAST).read_bytes()
     assert run(dataclasses.replace(config, rerun=True)).status == "finished"
 
@@ -263,7 +264,7 @@ def test_whole_checkpoints_are_kept_where_they_cannot_be_loaded(
     with monkeypatch.context() as patched, pytest.raises(error) as ended:
         patched.setattr(torch, "load", raising(raised))
         run(config)
-    assert str(plan(config).folder / LAST) in str(ended.value)
+    assert str(plan(config).folder / BEST) in str(ended.value)
     assert str(ended.value).isprintable()
     for name in (LAST, BEFORE):
         assert (plan(config).folder / name).read_bytes() == (trained.folder / LAST).read_bytes()
