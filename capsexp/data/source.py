@@ -3,7 +3,6 @@
 Files are found or downloaded, compared with the accepted versions, decoded by `data.reader`, fitted to size, channels.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -11,8 +10,8 @@ import shlex
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor  # imported where it is used, since `identify` doesn't need it
 
 _TIMEOUT = 20.0  # seconds without an answer
-_TEMPORARY = ".capsexp-download-"
+_TEMPORARY, _ABANDONED = ".capsexp-download-", 86_400.0  # folders of downloads; seconds after which nobody downloads
 _NAMED = 20  # classes in a line; of more, that with the fewest and that with the most images
 
 #: (path, how its classes are named) → md5, of what this process has read.
@@ -230,19 +229,16 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
     """Downloads all of the reader's files into `root`; raises InputError if that fails, and then leaves no file.
 
     It fails for files of no accepted version, too: some servers have plain http only. A temporary folder of the same
-    file system has them until they are complete; those of killed downloads, which no process locks, are removed.
+    file system has them until they are complete; those of a day ago, whose downloads were killed, are removed.
     """
     beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
     for left in beside.glob(f"{_TEMPORARY}*"):
-        with suppress(OSError), (left / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left)
+        if time.time() - left.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_TIMEOUT)  # torchvision sets none for its connections
     try:
-        with tempfile.TemporaryDirectory(dir=beside, prefix=_TEMPORARY) as name, Path(name, "lock").open("w") as lock:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with tempfile.TemporaryDirectory(dir=beside, prefix=_TEMPORARY) as name:
             temporary = Path(name)
             reader.download(temporary)
             files = reader.locate(temporary)
