@@ -196,7 +196,7 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     columns = [
         (head, "l", [line.row.labels[at] for line in trained])
         for at, head in enumerate(study.columns)
-        if at == 0 or not _repeats(study, at)
+        if at == 0 or any(row.labels[at] not in row.name for row in study.rows)
     ]
     is_long = any(len(run.curve) >= LONG for run in block.runs)
     for name in [name for name in MAIN if name in study.measures or (is_long and name in EPOCHS)]:
@@ -229,11 +229,6 @@ def is_of_costs(study: Study) -> bool:
 def _setting(block: MeasuredBlock) -> str:
     name = {PAPER: "the paper's training, ", LAPTOP: "a shorter training, "}.get(block.block.name, "")
     return name + ", ".join([texts.one_line(block.block.setting.title), *block.files])
-
-
-def _repeats(study: Study, column: int) -> bool:
-    """Whether the labels of a column stand in the names of the rows."""
-    return all(row.labels[column] in row.name for row in study.rows)
 
 
 def _printed(line: MeasuredRow, measure: str) -> str:

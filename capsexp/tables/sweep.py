@@ -39,7 +39,8 @@ def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResu
     names = {plan(combination(words).config).name for words in overrides}
     own = [run for run in recorded if run.name in names]
     trained = {f"{run.trained.training}, {run.trained.precision}" for run in own}
-    rows = {_name(words, [*columns]): words for words in dict.fromkeys(overrides.values())}
+    every = dict.fromkeys(overrides.values())
+    rows = {" ".join(one for one in words if typed_key(one) in columns) or "all": words for words in every}
     study = Study(
         name="sweep",
         title=f"Sweep over {', '.join(columns) or 'seeds'}",
@@ -56,11 +57,6 @@ def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResu
     selection = Selection(study, [Block(TYPED, setting, {name: [combination(words)] for name, words in rows.items()})])
     (measured,) = measure_together([selection], by_training(own), Steps())
     return measured
-
-
-def _name(words: Words, keys: Sequence[str]) -> str:
-    """The words of a row that not all rows have."""
-    return " ".join(word for word in words if typed_key(word) in keys) or "all"
 
 
 def _beside(keys: Sequence[str], rows: Sequence[Words]) -> str:
