@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from capsexp.config.checks import typed_key
-from capsexp.config.compose import command, distinguishing, portable
+from capsexp.config.compose import command, distinguishing, portable, varied
 from capsexp.config.schema import Config
 from capsexp.config.searchpath import ROOT
 from capsexp.data import source
@@ -181,8 +181,9 @@ def _look_up(jobs: Sequence[Job]) -> None:
     """Names the jobs, reads their records, and guesses the others' times, on a GPU from runs on GPUs."""
     results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
     shipped = _shipped(results)
+    keys, _ = varied([job.words for job in jobs])
     for job, name in zip(jobs, distinguishing([job.words for job in jobs]), strict=True):
-        job.name = name or job.planned.name
+        job.name, job.planned = name or job.planned.name, replace(job.planned, varied=tuple(keys))
         if not job.planned.config.rerun:
             job.read_record()
         job.is_shipped = job.state == "finished" and job.planned.path.name in shipped

@@ -37,6 +37,7 @@ class Plan:
     note: str | None  # what the data files are, where they aren't the published ones
     command: str | None  # that repeats the run
     unlisted: str | None = None  # the checksum of data files that conf/ doesn't list
+    varied: tuple[str, ...] = ()  # the keys in which it differs from the runs beside it, of many runs
 
     @property
     def identity(self) -> keys.Json:

@@ -9,7 +9,8 @@ are epochs, counted from 1. TensorBoard sorts by name and opens the first two gr
 | scalars | accuracies in percent, losses, reconstruction error, learning rate, peak memory in MB, seconds;   |
 |         | at the end the maximum                                                                            |
 | images  | `reconstructions`: an evaluated image of each class, and below it its reconstruction              |
-| hparams | what was typed but for the budget, and the accuracies, which so few columns leave in view         |
+| hparams | the keys in which runs of a sweep or study differ, of a single run those typed but for the        |
+|         | budget, four at most; and the accuracies, which so few columns leave in view                      |
 | text    | the command, and the record                                                                       |
 """
 
@@ -43,6 +44,7 @@ from capsexp.run.records import Record
 
 FOLDER = "tensorboard"  # below paths.logs
 UNCOMPARED = ("budget", "trainer", "-")  # words of a command that HParams leaves out
+COLUMNS = 4  # keys on its page, behind which an accuracy is in view at 1,280 px
 EXAMPLES = 10  # images of which reconstructions are shown, each of another class
 
 
@@ -74,9 +76,10 @@ class TensorBoard(RunLogger):
         self._append(done + 1, session_log=SessionLog(status=SessionLog.START))
         if not done:
             words = shlex.split(self.planned.command or "")
-            pairs = [word.split("=", 1) for word in words if "=" in word and not word.startswith(UNCOMPARED)]
-            typed = {key.lstrip("+"): value for key, value in pairs}
-            self._append(0, summary=hparams.hparams_pb(typed, trial_id=display_name(self.planned)))
+            typed = {key.lstrip("+"): value for key, equals, value in (word.partition("=") for word in words) if equals}
+            keys = [*self.planned.varied] or [key for key in typed if not key.startswith(UNCOMPARED)]
+            compared = {key: typed[key] for key in keys[:COLUMNS] if key in typed}
+            self._append(0, summary=hparams.hparams_pb(compared, trial_id=display_name(self.planned)))
             self._append(0, summary=text("command", self.planned.command or ""))  # type: ignore[no-untyped-call]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

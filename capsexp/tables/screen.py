@@ -17,6 +17,7 @@ from capsexp.results.claims import MeasuredClaim
 from capsexp.results.measures import title_of
 from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.run.plan import BEST
+from capsexp.run.tensorboard import event_folders
 from capsexp.study.studies import DEMO, Row
 from capsexp.tables import pages, texts
 from capsexp.tables.table import Table
@@ -27,10 +28,6 @@ _CLAIMS = 4  # on the screen
 OWN = ("", "capsexp")  # the source of a sweep, and of the demo
 
 _TOOLS = ("capsexp", "tensorboard")
-
-#: Where TensorBoard shows accuracies as they were, and the seeds of a network, whose names differ in `s0` and the key
-#: alone, in one colour.
-TENSORBOARD = "http://localhost:6006/?smoothing=0&runColorGroup=regex:^(.*)s[0-9]*_(.*)_&tagFilter=accuracy#timeseries"
 
 
 def print_page(results: StudyResults) -> None:
@@ -126,8 +123,18 @@ def _next(results: StudyResults, block: MeasuredBlock, logs: str) -> list[tuple[
         commands.append((("reproduce", name, "--dry-run"), f"{what}: runs and days here"))
     photos = "data=folder data.path=photos model=da_capsnet optim.batch_size=16 budget.epochs=30"
     commands += [(photos.split(), "your own images")] * (study.name == DEMO)
-    curves = [(f"{tensorboard} --logdir {logs}/tensorboard", "the curves, at"), (f"    {TENSORBOARD}", "")]
-    return [*((command_here(*words, program=capsexp), what) for words, what in commands), *curves]
+    lines = [(command_here(*words, program=capsexp), what) for words, what in commands]
+    if names := [folder.name for run in block.runs for folder in event_folders(Path(logs), run.key)]:
+        lines += [(f"{tensorboard} --logdir {logs}/tensorboard", "the curves, at"), (f"    {_address(names)}", "")]
+    return lines
+
+
+def _address(names: Sequence[str]) -> str:
+    """Where TensorBoard shows accuracies unsmoothed, a colour for runs whose names differ in seed and key alone."""
+    parts = zip(*(re.split(r"s\d+_", name.rpartition("_")[0], maxsplit=1) for name in names), strict=True)
+    before, after = (len({*part}) > 1 for part in parts)
+    colours = f"&runColorGroup=regex:{'^(.*)' * before}s[0-9][0-9]*_{'(.*)_' * after}" * (before or after)
+    return f"http://localhost:6006/?smoothing=0{colours}&tagFilter=accuracy#timeseries"
 
 
 def print_studies(measured: Sequence[StudyResults], runs: str, output: Path) -> None:
@@ -180,4 +187,5 @@ def _series(row: Row, column: int) -> str:
 def _claimed(one: MeasuredClaim) -> str:
     said = texts.claim_texts(one)
     claimed = f", claimed {said.printed}" if said.printed else ""
-    return f"{said.verdict}: {said.claim}: {said.measured}{claimed}"
+    why = f" ({one.reason})" if one.reason and not pages.is_decided(one) else ""
+    return f"{said.verdict}: {said.claim}: {said.measured}{claimed}{texts.one_line(why)}"

@@ -11,7 +11,7 @@ from capsexp.results.study import StudyResults
 from capsexp.run.records import Record
 from capsexp.study.selection import LAPTOP, PAPER, TYPED
 from capsexp.study.studies import Row
-from capsexp.tables.screen import _series, print_screen, print_studies, row_tables
+from capsexp.tables.screen import _address, _series, print_screen, print_studies, row_tables
 
 ITERATED = study(
     *(
@@ -54,6 +54,17 @@ def test_a_label_that_a_rows_name_has_twice_is_left_out_once() -> None:
     names = [_series(Row([name, label], None), 1) for name, label in (("Net3_CBAM 3×3", "3"), ("Net1_CBAM 3×3", "1"))]
     assert names == ["Net_CBAM 3×3"] * 2
     assert _series(Row(["3", "3"], None), 1) == "3"  # a name isn't empty
+
+
+@pytest.mark.parametrize(
+    "networks", [("r3-{}_net-2-epochs", "cbam-r3-{}_net-2-epochs"), ("{}_cnn-sets", "r3-{}_net-sets")]
+)
+def test_tensorboard_colours_the_seeds_of_a_network_alike(networks: tuple[str, ...]) -> None:
+    names = [f"{name.format(f's{seed}')}_ab{seed}" for name in networks for seed in (0, 1, 12)]
+    pattern = _address(names).partition("runColorGroup=regex:")[2].partition("&")[0]
+    groups = [found.groups() for name in names if (found := re.search(pattern, name))]
+    assert groups[:3] == groups[:1] * 3 != groups[3:] == groups[3:4] * 3
+    assert "runColorGroup" not in _address(names[:3])  # each run another colour
 
 
 def test_the_column_stands_along_the_top_with_the_differences_that_are_claimed() -> None:
