@@ -121,7 +121,7 @@ def answer(results: StudyResults, most: int = 25) -> list[str]:
     for one in [*yes[:1], *no[:1], *unsure[:1], *yes[1:], *no[1:], *unsure[1:]]:  # one of each before a second
         some = [other for other in tested if other in (*named, one)]
         left = len(no) if yes and not any(other in no for other in some) else 0
-        more = f"; {left} other{'s do' if left > 1 else ' does'}n't" if left else ""  # where none of them fits
+        more = f"; {left} other{'s do' if left > 1 else ' does'}n't hold" if left else ""  # where none of them fits
         text = f"{word}{so_far}: {_joined(some, not so_far)}{more}."
         if not named or len(text.split()) <= most:
             named, first = some, text

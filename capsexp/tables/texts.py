@@ -204,7 +204,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
         f"{one.failed} failed" if one.failed else "",
         f"last epoch {last}" if differs else "",
         f"needs {one.seeds} seeds" if one.seeds else "too few test images" if one.seeds == 0 else "",
-        "" if claim.counted else "not in the totals",
+        "" if claim.counted else "not in totals",
     ]
     said = claimed(claim) or effect(claim, one.printed)
     text = one_line(claim.text)
@@ -217,9 +217,8 @@ def reply(one: MeasuredClaim) -> str:
         return "not tried"
     later = ", short training" if one.so_far else ""
     if one.decided in DECIDED:
-        return (
-            f"holds{f', {share(one)}' if share(one) else ''}{later}" if one.decided in HOLDS else f"doesn't hold{later}"
-        )
+        words = ["holds", share(one)] if one.decided in HOLDS else ["doesn't" if later else "doesn't hold"]
+        return ", ".join(filter(None, words)) + later
     if one.decided == "ceiling":
         return "open: no room below 100 %"
     if one.decided_size == "smaller":

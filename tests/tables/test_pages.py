@@ -243,7 +243,7 @@ def test_an_answer_has_25_words_with_a_claim_of_each_kind_and_a_statement_once()
     assert len(first.split()) <= 25
     assert first.startswith("In part: B is better on MNIST (+0.50 points); “No No ")
     long = dataclasses.replace(made, claims=[*claims, *(claim(text=f"No {n} " * 14, claimed="decrease") for n in "ab")])
-    assert pages.answer(results(long, found))[0].endswith("(+0.50 points, so far); 2 others don't.")
+    assert pages.answer(results(long, found))[0].endswith("(+0.50 points, so far); 2 others don't hold.")
 
 
 def test_typed_words_change_the_setting_of_the_runs() -> None:
