@@ -27,6 +27,9 @@ class EpochLines(Checkpoint):
         loader, name = trainer.train_dataloader.loader, module.planned.config.data.name
         self.batches = len(loader)  # an epoch
         what = f"{module.trained_parameters:,} parameters on {loader.epoch_images:,} images of {name}"
+        if module.planned.eval_split == "heldout":
+            assert isinstance(trainer.val_dataloaders, BatchGroups)
+            what += f", {len(trainer.val_dataloaders.loader.labels):,} more are held out"
         print_line(f"trains {what}, {self.batches:,} batches an epoch")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
