@@ -194,5 +194,4 @@ def _heads(a: str, b: str) -> tuple[str, str, str]:
 
 
 def _verdict(one: MeasuredClaim) -> str:
-    reason = "one run only" if one.reason.startswith("one run of") else one.reason
-    return WORDS.get(one.verdict, ", ".join(filter(None, [one.verdict, reason])))
+    return WORDS.get(one.verdict, ", ".join(filter(None, [one.verdict, one.reason])))

@@ -90,12 +90,8 @@ def print_plan(planned: Planned, here: "Options | None", listed: bool) -> None:
     epochs = sum(job.left for job in jobs)
     shipped = sum(job.is_shipped for job in jobs)
     whose = f" ({shipped} of them came with the repository; paths.results=mine trains all)" * bool(shipped)
-    told: tuple[tuple[State, str], ...] = (
-        ("finished", f"finished{whose}"),
-        ("failed", "failed before"),
-        ("waiting", "to do"),
-    )
-    numbers = [f"{number} {words}" for state, words in told if (number := count(jobs, state))]
+    words = {"failed": "failed before", "finished": f"finished{whose}", "waiting": "to do"}
+    numbers = [f"{number} {words[state]}" for state, number in Counter(sorted(job.state for job in jobs)).items()]
     hours = [f"{epochs:,} epochs", *(time_left(jobs, at_a_time) or ["time not known"])] if epochs else []
     print_line(f"{plural(len(jobs), 'run')}: {', '.join([*numbers, *hours])}".removesuffix(": "))
     for reason, stopped in planned.barred.items():

@@ -129,14 +129,17 @@ def _swept(word: str) -> str:
 def _summarised(planned: "Planned", seconds: float) -> int:
     """Prints the table of a sweep's runs, with their differences, and the errors of failed ones; the exit code."""
     from capsexp.reproduce import monitor
-    from capsexp.tables.sweep import print_sweep
+    from capsexp.study.selection import TYPED
+    from capsexp.tables import screen
+    from capsexp.tables.sweep import measure_sweep
 
     jobs = planned.jobs
     valid = [words for words, run in planned.runs.items() if not isinstance(run, InputError)]
     finished = [job for job in jobs if job.state == "finished"]
     ended = f"{monitor.ended(planned.runs.values())} in {duration(seconds)}"
     if len(finished) > 1:
-        print_sweep(valid, Path(finished[0].planned.config.paths.results), ended)
+        paths = finished[0].planned.config.paths
+        screen.print_screen(measure_sweep(valid, Path(paths.results)), TYPED, ended, None, paths.logs)
     else:
         print_line(ended)
     failed = [job for job in jobs if job.state == "failed"]

@@ -9,8 +9,7 @@ are epochs, counted from 1. TensorBoard sorts by name and opens the first two gr
 | scalars | accuracies in percent, losses, reconstruction error, learning rate, peak memory in MB, seconds;   |
 |         | at the end the maximum                                                                            |
 | images  | `reconstructions`: an evaluated image of each class, and below it its reconstruction              |
-| hparams | the keys in which runs of a sweep or study differ, of a single run those typed but for the        |
-|         | budget, four at most; and the accuracies, which so few columns leave in view                      |
+| hparams | the keys in which many runs differ, of one those typed; four, which leave accuracies in view      |
 | text    | the command, and the record                                                                       |
 """
 

@@ -79,9 +79,9 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     if written:
         lines.append((f"All numbers: {written}", ""))
     print_lines(lines)
-    if block.runs:
+    if block.runs and (commands := _next(results, block, logs)):
         print_lines([("", ""), ("Next", "bold")])
-        print_commands(_next(results, block, logs))
+        print_commands(commands)
 
 
 def _difference(one: MeasuredClaim, block: MeasuredBlock) -> list[str]:

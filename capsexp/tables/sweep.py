@@ -14,33 +14,20 @@ from capsexp.results.study import StudyResults, measure_together
 from capsexp.run.plan import plan
 from capsexp.study.selection import TYPED, Block, Selection, combination
 from capsexp.study.studies import Claim, Row, Setting, Study
-from capsexp.tables import screen
 
 Words = tuple[str, ...]  # the KEY=VALUE of a run, without its seed
 
 
-def print_sweep(commands: Sequence[Sequence[str]], results: Path, ended: str) -> None:
-    """Prints what the runs of a sweep gave.
-
-    Args:
-        commands: the KEY=VALUE of each.
-        results: the folder with the records.
-        ended: how many have finished, and in which time.
-    """
-    logs = combination(tuple(commands[0])).config.paths.logs
-    screen.print_screen(measure_sweep(commands, results), TYPED, ended, None, logs)
-
-
 def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResults:
-    """The runs of a sweep, measured by the rule of the tables."""
+    """The runs of a sweep, the KEY=VALUE of each, measured by the rule of the tables."""
     overrides = {words: tuple(one for one in words if typed_key(one) != "seed") for words in map(tuple, commands)}
-    columns, _ = varied([portable(words) for words in dict.fromkeys(overrides.values())])
+    each = dict.fromkeys(overrides.values())
+    columns, _ = varied([*map(portable, each)])
     recorded, _ = runs.read(results)
     names = {plan(combination(words).config).name for words in overrides}
     own = [run for run in recorded if run.name in names]
     trained = {f"{run.trained.training}, {run.trained.precision}" for run in own}
-    every = dict.fromkeys(overrides.values())
-    rows = {" ".join(one for one in words if typed_key(one) in columns) or "all": words for words in every}
+    rows = {" ".join(word for word in words if typed_key(word) in columns) or "all": words for words in each}
     study = Study(
         name="sweep",
         title=f"Sweep over {', '.join(columns) or 'seeds'}",

@@ -20,7 +20,7 @@ from capsexp.config.schema import Config
 from capsexp.errors import InputError, RunError
 from capsexp.run import execute, records
 from capsexp.run.plan import plan
-from capsexp.tables.sweep import print_sweep
+from capsexp.tables.sweep import measure_sweep
 
 RESUME = "the same command continues after the last whole epoch"
 HERE = ("-m", "hydra/launcher=basic", "data=mnist_sample")  # in this process
@@ -118,7 +118,7 @@ def test_a_sweep_over_networks_says_what_else_their_papers_change(ran: list[int]
     assert "The rows differ in preprocess, optim, too." in printed
 
 
-def test_differences_are_of_each_pair_of_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_are_of_each_pair_of_values(tmp_path: Path) -> None:
     words = [
         f"data=mnist attention={attention} routing.iterations={iterations} {folders(tmp_path)[0]}"
         for attention in ("none", "cbam")
@@ -128,10 +128,10 @@ def test_differences_are_of_each_pair_of_values(tmp_path: Path, capsys: pytest.C
     maxima = ([70.0, 71.0], [80.0, 81.0], [72.0, 73.0], [90.0, 91.0])
     found = [made.runs(of_row, of, precision=precision) for of_row, of in zip(words, maxima, strict=True)]
     made.write(tmp_path / "results", [record for of_row in found for record in of_row])
-    print_sweep([[*of_row.split(), f"seed={seed}"] for of_row in words for seed in (0, 1)], tmp_path / "results", "")
-    printed = re.sub(r" +", " ", capsys.readouterr().out)
-    assert "routing.iterations=3 against routing.iterations=1 +14.00 points (" in printed
-    assert "attention=cbam against attention=none +6.00 points (" in printed
+    commands = [[*of_row.split(), f"seed={seed}"] for of_row in words for seed in (0, 1)]
+    effects = {one.claim.text: one.effect for one in measure_sweep(commands, tmp_path / "results").claims}
+    wanted = {"routing.iterations=3 against routing.iterations=1": 14.0, "attention=cbam against attention=none": 6.0}
+    assert {text: effect and effect.value for text, effect in effects.items()} == pytest.approx(wanted)
 
 
 def test_the_table_under_heldout_has_the_test_accuracy(ran: list[int], program: Program) -> None:
