@@ -57,7 +57,8 @@ def test_each_run_is_planned_once_and_its_seeds_follow_each_other(calls: Counter
     jobs, barred = planned.jobs, planned.barred
     assert (calls["composed"], calls["svhn"]) == (36, 1)  # rows with the words of the paper and the typed ones
     assert [job.planned.config.seed for job in jobs] == 10 * list(range(50))  # four and four rows, and constant 1.0
-    assert "seed" in jobs[0].planned.varied and "budget" not in jobs[0].planned.varied
+    assert "seed" in jobs[0].planned.varied
+    assert "budget" not in jobs[0].planned.varied
     assert len({job.planned.name for job in jobs}) == len(jobs)
     (commands,) = barred.values()
     assert len(commands) == 4 + 2
