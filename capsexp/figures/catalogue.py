@@ -76,7 +76,7 @@ def matches(name: str, inputs: Inputs, folder: Path) -> bool | None:
         return None
     for suffix, content in files.items():
         path = folder / f"{name}{suffix}"
-        there = path.read_bytes() if path.exists() else b""
+        there = path.read_bytes() if path.is_file() else b""
         if there != content and (b"Matplotlib v" not in there or version in there):
             return False
     return True

@@ -32,7 +32,7 @@ class Steps:
 def read(results: Path) -> Steps:
     """What is in `results`/benchmarks/claims.json; raises InputError for a file that isn't of it."""
     path = results / "benchmarks" / "claims.json"
-    if not path.exists():
+    if not path.is_file():
         return Steps()
     try:
         found: Steps = check_dataclass(Steps, json.loads(path.read_text(encoding="utf-8")))

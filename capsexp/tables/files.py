@@ -99,7 +99,7 @@ def regenerate(
 
 def update(files: Mapping[Path, str], check: bool) -> list[Path]:
     """The files whose texts are others, or that are missing; they are written, but for a check."""
-    changed = [path for path, text in files.items() if not path.exists() or not _is_same(path, text)]
+    changed = [path for path, text in files.items() if not (path.is_file() and _is_same(path, text))]
     for path in changed if not check else []:
         write_file(path, files[path])
     return changed

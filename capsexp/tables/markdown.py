@@ -33,7 +33,7 @@ class Marked(str):
 
 def may_replace(path: Path) -> bool:
     """Whether a file is missing or generated."""
-    return not path.exists() or path.read_bytes().startswith(GENERATED.encode())
+    return not path.exists() or (path.is_file() and path.read_bytes().startswith(GENERATED.encode()))
 
 
 def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -> str:

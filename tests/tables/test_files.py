@@ -3,6 +3,7 @@
 import csv
 import html
 import io
+import os
 import re
 from pathlib import Path
 
@@ -59,6 +60,10 @@ def test_the_second_time_nothing_is_written(folder: Path, program: Program) -> N
     code, printed, _ = program(SCRIPT)
     assert (code, len(printed)) == (0, 1)
     assert (contents(folder), {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")}) == before
+    (page := folder / "results" / "tables" / "one.csv").unlink()
+    os.mkfifo(page)  # to which nobody writes
+    assert program(SCRIPT)[0] == 0
+    assert contents(folder) == before[0]
 
 
 def test_a_readme_without_the_block_is_left_alone(folder: Path) -> None:
