@@ -48,8 +48,6 @@ class Reader(ABC):
     remedy: str = RENEW
     #: The class of torchvision.datasets that downloads the files.
     torchvision_class: str = ""
-    #: The files are part of the package: they are not searched for, downloaded or cached.
-    packaged: bool = False
 
     @abstractmethod
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:

@@ -15,7 +15,6 @@ class Sample(Reader):
     """Reads the packaged mnist_sample.npz."""
 
     keys = (FILE.name,)
-    packaged = True
     remedy = "; install capsexp again"
 
     def locate(self, root: Path) -> dict[str, Path]:

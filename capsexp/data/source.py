@@ -24,6 +24,7 @@ from capsexp.config.compose import described
 from capsexp.config.schema import Data, Version
 from capsexp.data.folder import Folder
 from capsexp.data.reader import Reader, decoding, fit
+from capsexp.data.sample import Sample
 from capsexp.errors import CapsexpError, InputError, located, printable
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     named = f"{data.labels} {data.columns} {data.group}"  # the same files can have other classes
     names = {key: (path, named) for key, path in paths.items()}
     unknown = [key for key, name in names.items() if name not in _known]
-    if unknown and not reader.packaged:
+    if unknown and not isinstance(reader, Sample):
         path = paths[unknown[0]]
         log(f"{data.name}: reading {path if len(paths) == 1 else path.parent} …")
     for key in paths if read else unknown:
@@ -276,7 +277,8 @@ def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     """The override, quoted for a shell. Hydra allows quotes around values (an md5 may look like a number), not keys."""
     files = ", ".join(f'{key}: "{md5}"' for key, md5 in md5s.items())
     override = f'++data.versions.mine={{note: "what they are", files: {{{files}}}}}'
-    fetched = "delete the set's files to download them again"
-    again = fetched if data.download else "replace the set's files by the published ones"
-    again = data.reader.cls.remedy.removeprefix("; ") if data.reader.cls.packaged else again
+    published = (
+        "install capsexp again" if data.reader.cls is Sample else "replace the set's files by the published ones"
+    )
+    again = "delete the set's files to download them again" if data.download else published
     return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"
