@@ -154,7 +154,7 @@ def check_component(component: Component, key: str) -> Component:
 def check_target(target: object, key: str) -> None:
     """Raises InputError for a class that no file of the key's group names."""
     group = key.partition(".")[0]
-    if target not in searchpath.classes(group):
+    if str(target) not in searchpath.classes(group):
         raise InputError(f"{key}.{TARGET}={target}: no file of conf/{group} names this class; {OWN_FILES}")
 
 

@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from capsexp.config.checks import NAME, TARGET, Component
+from capsexp.config.checks import NAME, TARGET, Component, check_value
 from capsexp.config.compose import composed
 from capsexp.config.searchpath import choices
 from capsexp.errors import DONE, FAILED, InputError, first_line, raise_interruption
@@ -117,6 +117,9 @@ def make(group: str, name: str, node: dict[str, Any], base: type, given: dict[st
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise ValueError(f"{TARGET}={node[TARGET]}: must be a class derived from {base.__module__}.{base.__name__}")
         taken = inspect.signature(cls).parameters
+        for key in options.keys() & taken.keys():
+            if (kind := taken[key].annotation) in (bool, int, float, str):
+                check_value(options[key], kind, f"{group}.{name}.{key}")
         return cls(**{key: value for key, value in given.items() if key in taken} | options)
     except OSError:
         raise
