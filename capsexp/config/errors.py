@@ -67,7 +67,7 @@ def _explained_of_system(error: OSError) -> Exception:
 
 def _explained_of_modules(error: Exception, overrides: list[str]) -> Exception:
     """An error as one of ours by where it was raised: in Hydra, in a launcher."""
-    modules = [str(frame.f_globals["__name__"]) for frame, _ in walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
     package = "".join(modules[-1:]).partition(".")[0]
     if isinstance(error, RecursionError) and "hydra._internal.defaults_list" in modules:
         return InputError("defaults: files that name each other, or one that names itself")
