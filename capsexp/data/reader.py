@@ -72,7 +72,7 @@ class Reader(ABC):
                 key: path
                 for key in self.keys
                 for suffix in (self.packed_suffix, "")  # a plain file wins
-                if os.path.exists(path := root / place / (key + suffix))
+                if os.path.isfile(path := root / place / (key + suffix)) or os.path.isdir(path)
             }
             for place in self.places
         ]

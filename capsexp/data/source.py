@@ -277,8 +277,6 @@ def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     """The override, quoted for a shell. Hydra allows quotes around values (an md5 may look like a number), not keys."""
     files = ", ".join(f'{key}: "{md5}"' for key, md5 in md5s.items())
     override = f'++data.versions.mine={{note: "what they are", files: {{{files}}}}}'
-    published = (
-        "install capsexp again" if data.reader.cls is Sample else "replace the set's files by the published ones"
-    )
-    again = "delete the set's files to download them again" if data.download else published
+    given = "install capsexp again" if data.reader.cls is Sample else "replace the set's files by the published ones"
+    again = "delete the set's files to download them again" if data.download else given
     return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"

@@ -105,6 +105,7 @@ def test_the_error_for_a_missing_set_names_its_files_and_folder(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
     svhn = Svhn(tmp_path)
     (svhn.folder / "test_32x32.mat").unlink()
+    os.mkfifo(svhn.folder / "test_32x32.mat")
     assert refusal(svhn.data()).startswith(f"little: put test_32x32.mat into {svhn.folder} (")
 
 
