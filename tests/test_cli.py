@@ -194,7 +194,7 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_line_is_broken_between_words_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = "capsnet-mnist-047117: finished already, maximum test accuracy 99.50 %"
+    line = "capsnet-mnist-047117: finished already, best test accuracy 99.50 %"
     print_line(line)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")

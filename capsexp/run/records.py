@@ -226,10 +226,8 @@ def result_line(record: Record) -> str:
     if record.heldout_accuracy is not None:
         tested = of_images(record.heldout_accuracy, record.data.get("test_images"))
         return f"test accuracy {tested} in epoch {epoch}, chosen on held-out images{unlearned}"
-    return (
-        f"maximum test accuracy {record.max_accuracy:.2f} % in epoch {epoch} of {len(record.epochs)}, "
-        f"last {record.last_accuracy:.2f} %{unlearned}"
-    )
+    last = f", last {record.last_accuracy:.2f} %" * (record.last_accuracy != record.max_accuracy)
+    return f"best test accuracy {record.max_accuracy:.2f} % in epoch {epoch} of {len(record.epochs)}{last}{unlearned}"
 
 
 def best_epoch(accuracies: Sequence[float]) -> int | None:

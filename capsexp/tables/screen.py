@@ -187,5 +187,5 @@ def _series(row: Row, column: int) -> str:
 def _claimed(one: MeasuredClaim) -> str:
     said = texts.claim_texts(one)
     claimed = f", claimed {said.printed}" if said.printed else ""
-    why = f" ({one.reason})" if one.reason and not pages.is_decided(one) else ""
-    return f"{said.verdict}: {said.claim}: {said.measured}{claimed}{texts.one_line(why)}"
+    why = f" ({texts.one_line(one.reason)})" if one.reason and not pages.is_decided(one) else ""
+    return f"{said.verdict}: {said.claim}: {said.measured}{claimed}{why}"

@@ -287,4 +287,4 @@ def test_what_another_launcher_has_finished_meanwhile_is_skipped(whole: Path, jo
         job.state = "waiting"
     launcher.launch(elsewhere, launcher.Options())
     assert FakeProcess.started == []
-    assert all(job.outcome.startswith("maximum test accuracy") for job in elsewhere)
+    assert all(job.outcome.startswith("best test accuracy") for job in elsewhere)

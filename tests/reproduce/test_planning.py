@@ -126,7 +126,7 @@ def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) ->
         job.read_record()
         finished = state == "finished"
         assert (job.state, job.progress.epoch, job.left) == (state, 3 * finished, 3 * (not finished))
-        assert job.outcome.startswith("maximum test accuracy") == finished
+        assert job.outcome.startswith("best test accuracy") == finished
     job.planned.path.parent.mkdir()
     job.planned.path.write_text("[]")
     job.read_record()

@@ -266,7 +266,7 @@ def test_a_training_that_does_not_learn_is_finished_and_says_so(
     assert (record.status, record.learned) == ("finished", False)
     counts = torch.bincount(load(composed_config(*tiny).data).test_labels[:200])
     assert record.chance_accuracy == counts.max() / 2
-    assert f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %\n" in capsys.readouterr().out
+    assert f"; didn't learn: a constant guess has {record.chance_accuracy:.2f} %\n" in capsys.readouterr().out
     words = ("optim.lr=0.01", "optim.batch_size=16", "protocol=heldout", "budget.epochs=1", "budget.train_images=500")
     assert run(composed_config(*tiny, *words)).learned
     assert "didn't learn" not in capsys.readouterr().out
