@@ -34,7 +34,8 @@ def main(arguments: list[str]) -> None:
     restored = restore(networks.find(options.run), None)
     table = predictions(restored, options.files, lambda line: print(line, file=sys.stderr), options.invert)
     table["file"] = [printable(str(file)) for file in table["file"]]
-    print(table.to_string(index=False, float_format="{:.4f}".format))
+    kinds = {"score": restored.score_kind, "next_score": f"next_{restored.score_kind}"}
+    print(table.rename(columns=kinds).to_string(index=False, float_format="{:.4f}".format))
     if options.output:
         write_output(options.output, csv_text(table))
         print(f"wrote {options.output}")

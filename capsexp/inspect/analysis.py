@@ -15,7 +15,6 @@ from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
 from capsexp.inspect.traversal import MIDDLE, traverse
-from capsexp.nn.scores import ClassScores
 from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, observe
 from capsexp.run.restore import Restored
 
@@ -97,12 +96,6 @@ class Analysis:
         names, labels = self.class_names, self.image.labels
         true = "" if labels is None else ", it is " + " and ".join(names[label] for label in labels)
         return f"predicted {names[self.predicted]}{true}"
-
-    @property
-    def score_kind(self) -> str:
-        """`length`, `activation` or `logit`."""
-        scores = getattr(self.restored.module.network, "scores", None)
-        return scores.presence if isinstance(scores, ClassScores) and scores.presence != "pose" else "logit"
 
     def factors(self, attention: AttentionMap) -> Tensor:
         """Of an attention map, without B; on votes those for the predicted class, as their mean over D: [H, W, I]."""

@@ -39,6 +39,6 @@ def main(arguments: list[str] | None = None) -> None:
         check_new(path)
     analysis = analyse(restored, input_image(restored, image))
     write_output(path, picture(analysis))
-    score = f"{analysis.score_kind} {analysis.scores[analysis.predicted]:.3f}"
+    score = f"{restored.score_kind} {analysis.scores[analysis.predicted]:.3f}"
     print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")

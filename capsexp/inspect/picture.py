@@ -74,7 +74,7 @@ def draw_scores(axis: Axes, analysis: Analysis) -> None:
     axis.margins(x=0.2)
     axis.spines[["top", "right"]].set_visible(False)
     rest = "" if len(labels) == len(scores) else f", the {len(labels)} highest of {len(scores)}"
-    axis.set_title(f"{analysis.score_kind} of each class{rest}", fontsize=SMALL)
+    axis.set_title(f"{analysis.restored.score_kind} of each class{rest}", fontsize=SMALL)
 
 
 def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:

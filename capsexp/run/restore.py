@@ -21,7 +21,7 @@ from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.config.searchpath import choices
 from capsexp.errors import DamagedError, InputError, printable
-from capsexp.nn.scores import Prediction
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.run.build import build
 from capsexp.run.checkpoints import load
 from capsexp.run.keys import Json
@@ -79,6 +79,12 @@ class Restored:
         with torch.inference_mode(), self.autocast():
             prediction: Prediction = self.module(pixels)
         return prediction
+
+    @property
+    def score_kind(self) -> str:
+        """What the scores are: `length`, `activation` or `logit`."""
+        scores = getattr(self.module.network, "scores", None)
+        return scores.presence if isinstance(scores, ClassScores) and scores.presence != "pose" else "logit"
 
     def autocast(self) -> torch.autocast:
         """The autocast of `precision`, as in the run's own evaluations."""

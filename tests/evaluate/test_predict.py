@@ -47,7 +47,8 @@ def test_the_command_prints_and_writes_the_table(
     written = pd.read_csv(output, dtype={"class": str, "next": str})
     table = predictions(restore(trained.folder), digits)
     assert (code, lines[-1]) == (0, f"wrote {output}")
-    assert written.columns.tolist() == lines[0].split() == ["file", "class", "score", "next", "next_score"]
+    assert written.columns.tolist() == ["file", "class", "score", "next", "next_score"]
+    assert lines[0].split() == ["file", "class", "length", "next", "next_length"]  # what the scores are
     assert [line.split()[:2] for line in lines[1:-1]] == table[["file", "class"]].astype(str).to_numpy().tolist()
     assert written["class"].tolist() == table["class"].tolist()
     assert torch.allclose(torch.tensor(written.score), torch.tensor(table.score.tolist()).double())

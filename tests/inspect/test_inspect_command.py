@@ -55,7 +55,7 @@ def test_the_prediction_is_the_networks(folders: dict[str, Path], analyses: dict
         scores = restore(folders[name])(torch.from_numpy(images[11])[None, None] / 255).scores[0]
         torch.testing.assert_close(analysis.scores, scores, atol=1e-4, rtol=1e-4)
         assert analysis.title == f"predicted {int(scores.argmax())}, it is {labels[11]}"
-    kinds = {name: analysis.score_kind for name, analysis in analyses.items()}
+    kinds = {name: analysis.restored.score_kind for name, analysis in analyses.items()}
     assert kinds == {"capsnet": "length", "inverted": "logit", "cnn": "logit"}
 
 
