@@ -16,7 +16,7 @@ from support import Program, process, raising
 
 from capsexp.cli import Parser, exit_with, print_line
 from capsexp.config.compose import composed
-from capsexp.errors import InputError, RunError, TrainingError
+from capsexp.errors import InputError, TrainingError
 
 Main = Callable[[list[str]], int | None]
 
@@ -82,11 +82,11 @@ PICKLED = pickle.loads(pickle.dumps(TrainingError("a", "nan")))  # as launchers 
         (lambda words: 1, 1, ""),
         (raising(SystemExit(3)), 3, ""),
         (raising(InputError("seed=x: wrong")), 2, "error: seed=x: wrong"),
-        (raising(RunError("it diverged")), 1, "error: it diverged"),
         (raising(PICKLED), 1, "error: a: failed: nan"),
         (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, "error: a/b: Not a directory"),
         (raising(NO_SPACE), 1, "error: output: No space left on device"),
         (raising(FileNotFoundError(2, "No such file")), 1, "error: the working folder doesn't exist any more"),
+        (lambda words: exec("raise ValueError('killed')", {"__name__": "joblib.parallel"}), 1, "error: killed"),
         (raising(BrokenPipeError()), 1, PIPE),
         (buffering, 1, PIPE),
         (raising(KeyboardInterrupt()), 130, AGAIN),

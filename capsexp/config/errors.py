@@ -74,7 +74,7 @@ def _explained_of_modules(error: Exception, overrides: list[str]) -> Exception:
     words = " ".join(word for word in overrides if word.lstrip("+~").startswith("hydra."))
     if package in ("hydra", "omegaconf") and (words or isinstance(error, AssertionError)):
         return InputError(f"{words or 'configuration'}: Hydra takes no such value")
-    return _explained_of_launcher(error) if package in ("submitit", "ray") else error
+    return _explained_of_launcher(error) if package in ("submitit", "ray", "joblib") else error
 
 
 def _explained_of_launcher(error: Exception) -> Exception:
