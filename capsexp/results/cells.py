@@ -21,7 +21,6 @@ from capsexp.study.studies import Published, Row, Study
 #: below the lowest maximum of the source's runs that train alike.
 LONG, LEVEL = 50, 1.0
 
-
 #: Runs by condition and training.
 ByTraining = Mapping[tuple[str, str], Sequence[Run]]
 

@@ -32,7 +32,6 @@ MAIN = {
     "reconstruction": "squared error",
 }
 
-
 #: Shown of long trainings, whatever the source prints.
 EPOCHS = ("first_epoch", "level_epoch")
 
