@@ -71,7 +71,6 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
         ("loss=spread", "routing.gradient=last"),
         ("routing.gradient=none",),
         ("routing=em",),
-        ("routing=self",),
         ("routing=self_attention",),
         ("model=inverted_capsnet", "routing.iterations=2"),
         ("model=inverted_capsnet", "routing.iterations=1", "optim.schedule=plateau", "optim.milestones=[]"),
