@@ -212,12 +212,12 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
 
 
 def reply(one: MeasuredClaim) -> str:
-    """The answer to a claim: holds, half as much; doesn't hold, short training; open: 2 seeds, needs 6."""
+    """The answer to a claim: holds, half as much; doesn't hold, so far; open: 2 seeds, needs 6."""
     if one.effect is None:
         return "not tried"
-    later = ", short training" if one.so_far else ""
+    later = ", so far" if one.so_far else ""
     if one.decided in DECIDED:
-        words = ["holds", share(one)] if one.decided in HOLDS else ["doesn't" if later else "doesn't hold"]
+        words = ["holds", share(one)] if one.decided in HOLDS else ["doesn't hold"]
         return ", ".join(filter(None, words)) + later
     if one.decided == "ceiling":
         return "open: no room below 100 %"
