@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -61,27 +62,26 @@ class Drawing:
 
     def files(self) -> dict[str, bytes]:
         """The SVG files by suffix: _light.svg, _dark.svg and, for narrow screens, _narrow_light.svg …"""
-        widths: dict[str, list[bool]] = {"": [], "_narrow": [True]} if self.narrow else {"": []}
+        plots = {"_": self.plot} | ({"_narrow_": partial(self.plot, True)} if self.narrow else {})
         return {
-            f"{suffix}_{name}.svg": self._svg(theme, width)
-            for suffix, width in widths.items()
-            for name, theme in THEMES.items()
+            f"{width}{name}.svg": _svg(plot, theme) for width, plot in plots.items() for name, theme in THEMES.items()
         }
 
-    def _svg(self, theme: Theme, width: list[bool]) -> bytes:
-        from cycler import cycler
 
-        colours = {
-            **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), theme.ink),
-            **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), theme.soft),
-            **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
-            "axes.prop_cycle": cycler(color=[*theme.series, theme.published]),
-            "grid.color": theme.rule,
-        }
-        with default_style(colours):
-            stream = io.BytesIO()
-            self.plot(*width).savefig(stream, format="svg", dpi=120, metadata={"Date": None})
-            return _numbered(stream.getvalue())
+def _svg(plot: Callable[[], "Figure"], theme: Theme) -> bytes:
+    from cycler import cycler
+
+    colours = {
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), theme.ink),
+        **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), theme.soft),
+        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+        "axes.prop_cycle": cycler(color=[*theme.series, theme.published]),
+        "grid.color": theme.rule,
+    }
+    with default_style(colours):
+        stream = io.BytesIO()
+        plot().savefig(stream, format="svg", dpi=120, metadata={"Date": None})
+        return _numbered(stream.getvalue())
 
 
 @contextmanager
