@@ -171,7 +171,7 @@ def _library(dtype: torch.dtype, parents: int, rows: int, columns: int, inner: i
                 return _loaded(Path(folder) / name, command)  # stays mapped when its file is removed
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = first_line(Exception(getattr(error, "stderr", None) or error))  # what the compiler printed
-        log.warning("no compiled loops (%s): routing takes several times as long; set CC to a C compiler", why)
+        log.warning("no compiled loops (%s): routing takes many times as long; set CC to a C compiler", why)
         return None
 
 
