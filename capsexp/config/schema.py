@@ -220,6 +220,9 @@ def check(node: dict[str, Any]) -> Config:
     for group in ("logger", "callbacks"):
         for name, chosen in getattr(config, group).items():
             check_target(chosen.get(TARGET), f"{group}.{name}")
+            for key, value in chosen.items():
+                if isinstance(value, float):  # JSON has neither nan nor inf
+                    check_value(value, float, f"{group}.{name}.{key}")
     reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
     checked = synthesis and check_component(synthesis, "data.synthesis")
     first = config.attention.first and check_component(config.attention.first, "attention.first")
