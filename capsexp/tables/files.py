@@ -145,8 +145,7 @@ def latex(results: StudyResults) -> str:
 
     table = pages.block_tables(results)[0]
     frame = pd.DataFrame(table.rows, columns=[*map(_tex, table.columns)], dtype=str).map(_tex)
-    notes = " ".join(table.notes).replace(f" {pages.VERDICTS}", "")
-    caption = _tex(f"{pages.title(results)} {pages.about(results)} Trained: {table.title}. {notes}")
+    caption = _tex(" ".join([pages.title(results), pages.about(results), f"Trained: {table.title}.", *table.notes]))
     label = f"tab:{results.study.name}"
     return frame.to_latex(index=False, escape=False, column_format=table.alignment, caption=caption, label=label)
 

@@ -12,8 +12,6 @@ from capsexp.tables import pages
 from capsexp.tables.table import Table
 from capsexp.tables.texts import one_line
 
-VERDICTS = "docs/verdicts.md"  # a link, where a page names it
-
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
 
 #: Characters that are markup anywhere in a line.
@@ -53,7 +51,7 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
         parts += [*heading, *_with_notes(block)] if results.runs else _folded("What is printed", table(block))
     claims, others = pages.claim_tables(results)
     if claims.rows:
-        parts += ["## Claims", table(claims)]
+        parts += ["## Claims", f"How a verdict is reached: [{pages.VERDICTS}](../../{pages.VERDICTS}).", table(claims)]
     if others.rows:
         parts += _folded(others.title, table(others))
     if pictures[1:]:
@@ -76,8 +74,7 @@ def _folded(title: str, *parts: str) -> list[str]:
 
 
 def _with_notes(shown: Table) -> list[str]:
-    notes = escaped(" ".join(shown.notes))
-    return [notes.replace(VERDICTS, f"[{VERDICTS}](../../{VERDICTS})"), table(shown)]
+    return [escaped(" ".join(shown.notes)), table(shown)]
 
 
 def _picture(path: str, narrow: bool, alt: str) -> str:

@@ -21,7 +21,7 @@ from capsexp.tables import texts
 from capsexp.tables.table import Table
 
 ANOTHER = "Another training than the source's: what these runs show, and no verdict on the published numbers."
-VERDICTS = "Verdicts: docs/verdicts.md."
+VERDICTS = "docs/verdicts.md"
 
 #: The measures of the main table, each printed beside measured, and how its columns are headed.
 MAIN = {
@@ -178,7 +178,7 @@ def block_tables(results: StudyResults) -> list[Table]:
     long = any("level" in head for table in tables for head in table.columns)
     legend += ["First epoch: to the maximum, ≥: it was the last one."] * long
     legend += ["–: not printed."] * any("–" in row for table in tables for row in table.rows)
-    notes = [*caution(results), *remark, " ".join([*legend, VERDICTS]), *tables[0].notes]
+    notes = [*caution(results), *remark, " ".join(legend), *tables[0].notes]
     tables[0] = replace(tables[0], notes=notes)
     return tables
 
