@@ -48,7 +48,8 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
     for block in (block for block in pages.block_tables(results) if block.rows):
         head, _, trained = block.title.partition(", ")  # the training is a sentence below its heading
         heading = [f"## {escaped(f'{head[:1].upper()}{head[1:]}')}", escaped(f"{trained}.") if trained else ""]
-        parts += [*heading, *_with_notes(block)] if results.runs else _folded("What is printed", table(block))
+        shown_block = [*heading, escaped(" ".join(block.notes)), table(block)]
+        parts += shown_block if results.runs else _folded("What is printed", table(block))
     claims, others = pages.claim_tables(results)
     if claims.rows:
         parts += ["## Claims", f"How a verdict is reached: [{pages.VERDICTS}](../../{pages.VERDICTS}).", table(claims)]
@@ -60,7 +61,7 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
     parts += _folded("Protocol and deviations", escaped(study.protocol), deviations)
     costs = pages.costs(results)
     if costs.rows and not pages.is_of_costs(study):
-        parts += _folded("Parameters, time and memory", *_with_notes(costs))
+        parts += _folded("Parameters, time and memory", escaped(" ".join(costs.notes)), table(costs))
     file = f"{study.name}.yaml"  # a link to it, but for a study of one's own
     file = f"[{file}](../../conf/study/{file})" if (CONF / "study" / file).exists() else file
     where = f"Rows: {file}. All numbers: [{study.name}.csv]({study.name}.csv). Behind a row's name: its records."
@@ -71,10 +72,6 @@ def document(results: StudyResults, figures: Mapping[str, bool] | None = None) -
 
 def _folded(title: str, *parts: str) -> list[str]:
     return [f"<details><summary>{escaped(title)}</summary>", *parts, "</details>"]
-
-
-def _with_notes(shown: Table) -> list[str]:
-    return [escaped(" ".join(shown.notes)), table(shown)]
 
 
 def _picture(path: str, narrow: bool, alt: str) -> str:
