@@ -146,8 +146,9 @@ def _joined(claims: Sequence[MeasuredClaim], so_far: bool) -> str:
         elif one.decided in HOLDS:
             parts.append(f"{text} {how}")
         else:
-            wrong = texts.none_above(one) if one.decided == "none above" else "doesn't hold"
-            parts.append(f"“{text}” {wrong if one.is_decided else 'is open:'} {how}")
+            wrong = " doesn't hold" if one.is_decided else " is open:"
+            wrong = f": {texts.none_above(one)}" if one.decided == "none above" else wrong
+            parts.append(f"“{text}”{wrong} {how}")
     return "; ".join(parts)
 
 

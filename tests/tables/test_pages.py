@@ -173,7 +173,7 @@ def test_a_row_beside_a_papers_has_its_runs_and_a_caution_of_what_isnt_alike(mon
     assert line == "Not alike: rows of made_table1 are the best of 3 combinations, C of 1."
     assert pages.block_tables(ours)[0].notes[0] == line
     assert pages.caution(theirs) == []
-    assert pages.answer(ours) == ["No: “Mine is better” no gain above +0.50 points (0.00 points)."]
+    assert pages.answer(ours) == ["No: “Mine is better”: no gain above +0.50 points (0.00 points)."]
 
 
 # Claims
