@@ -149,7 +149,10 @@ def _alike(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> list[l
     as networks of other widths, or whose papers have other numbers of epochs. Raises InputError without any.
     """
     for whole in (True, False):
-        kinds = [{run: _kind(run, whole) for run in of_side} for of_side in (a, b)]
+        kinds = [
+            {run: (run.trained.training if whole else run.amount, *run.trained[2:], run.protocol) for run in of_side}
+            for of_side in (a, b)
+        ]
         counts = [Counter(kind for kind, _ in {(kind, run.seed) for run, kind in of.items()}) for of in kinds]
         if both := counts[0].keys() & counts[1].keys():
             steps = {kind: len(run.curve) * (run.trained_images or 0) for run, kind in kinds[0].items()}
@@ -162,11 +165,6 @@ def _alike(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> list[l
             ]
     has = ["; ".join(sorted({f"{run.trained}, protocol={run.protocol}" for run in of_side})) for of_side in (a, b)]
     raise InputError(f"no training that both sides have: {sides[0]} has {has[0]}, {sides[1]} has {has[1]}")
-
-
-def _kind(run: Run, whole: bool) -> tuple[str, ...]:
-    """What two runs must have in common; `whole`: the training, else its amount."""
-    return (run.trained.training if whole else run.amount, *run.trained[2:], run.protocol)
 
 
 def _study(rows: list[Row]) -> Study:

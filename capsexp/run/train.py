@@ -273,9 +273,12 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
     with suppress(InputError) if again else nullcontext():
         path, checkpoint = resumable(planned) or (None, None)
     done = len(checkpoint["history"]) if checkpoint else 0
+    fits = checkpoint is not None and [*checkpoint.get("state_dict", ())] == [*module.state_dict()]
     if checkpoint and again:
-        own = checkpoint.get("rerun") and checkpoint["commits"][-1:] == module.commits
+        own = fits and checkpoint.get("rerun") and checkpoint["commits"][-1:] == module.commits
         path, checkpoint = (path, checkpoint) if own and done < planned.epochs else (None, None)
+    elif checkpoint and not fits:
+        raise InputError(f"{path}: of another version of capsexp; rerun=true starts over")
     if checkpoint:
         module.resumed = [*checkpoint["resumed"], done]
         module.commits = [*checkpoint["commits"], *module.commits]

@@ -235,6 +235,17 @@ def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple
     assert run(dataclasses.replace(config, rerun=True)).status == "finished"
 
 
+def test_a_checkpoint_with_other_weights_is_left_alone(trained: Trained, tmp_path: Path) -> None:
+    config = copy_of(trained, tmp_path, recorded=False)
+    last = plan(config).folder / LAST
+    checkpoint = checkpoints.load(last)
+    state = {name.replace("classes.", "capsules."): weight for name, weight in checkpoint["state_dict"].items()}
+    assert state.keys() != checkpoint["state_dict"].keys()
+    torch.save(checkpoint | {"state_dict": state}, last)
+    assert f"{LAST}: of another version of capsexp; rerun=true starts over" in refused(run, config)
+    assert last.exists()
+
+
 @pytest.mark.parametrize("odd", [[], [5], [{"epoch": 1}], "text", None, "without the optimiser's state"])
 def test_a_checkpoint_that_no_run_continues_from_is_left_alone(odd: Any, trained: Trained, tmp_path: Path) -> None:
     config = copy_of(trained, tmp_path, recorded=False)
