@@ -86,7 +86,8 @@ def listing(source: Source) -> Listing:
     if not files:
         if labels or group:
             raise InputError(f"data.{'labels' if labels else 'group'}: not with {path}, which names no files")
-        entries = _arrays(path)
+        with decoding(path, "", "can't be used"):  # numpy and zipfile raise many kinds for damaged files
+            entries = (_of_npz if path.is_file() else _of_idx)(path)
     elif labels is None:
         entries = _folders(path)
     elif "(" in labels and Path(labels).suffix.lower() not in TABLES:
@@ -279,12 +280,6 @@ def _subfolders(path: Path) -> list[str]:
 def array_files(path: Path) -> list[Path]:
     """The .npz file that a path is, or the idx files in a folder."""
     return [path] if path.is_file() else [one for one in sorted(path.iterdir()) if re.fullmatch(_IDX, one.name)]
-
-
-def _arrays(path: Path) -> list[Entry]:
-    """The images of an .npz file or of idx files; raises InputError for damaged ones, and for other arrays."""
-    with decoding(path, "", "can't be used"):  # numpy and zipfile raise many kinds for damaged files
-        return (_of_npz if path.is_file() else _of_idx)(path)
 
 
 def _of_idx(path: Path) -> list[Entry]:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from statistics import mean
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -134,20 +134,19 @@ def print_errors(errors: Iterable[str]) -> None:
 
 
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
-    """20 min left, from the seconds an epoch of a configuration's other seeds, or else of all runs; none if unknown.
+    """20 min left, from the seconds an epoch of a configuration's runs here, or else guessed; none if unknown.
 
-    Before any run here has an epoch, from records of the same networks: about 3 days left.
+    Guesses are corrected by what guesses of runs here were worth. Before any has an epoch: about 3 days left.
     """
-    measured: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for job in jobs:
-        if job.progress.seconds:
-            measured[job.words[:-1]].append(job.progress.seconds)  # without the seed
+    ran = [job for job in jobs if job.progress.seconds and job.guess is not None]
+    here: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for job in ran:
+        here[job.words[:-1]].append(job.progress.seconds)  # without the seed
     left = [job for job in jobs if job.left]
-    known = [seconds for kind in measured.values() for seconds in kind] or [job.guess for job in left if job.guess]
-    overall = mean(known) if known else 0.0
-    each = [mean(measured.get(job.words[:-1], [job.guess or overall])) for job in left]
+    overall = mean([job.progress.seconds for job in ran] or [job.guess for job in left if job.guess] or [0.0])
+    ratio = median([job.progress.seconds / job.guess for job in ran if job.guess] or [1.0])
+    each = [mean(here.get(job.words[:-1], [ratio * (job.guess or 0.0) or overall])) for job in left]
     if not each or not all(each):
         return []
     seconds = sum(job.left * of_job for job, of_job in zip(left, each, strict=True))
-    about = "" if measured else "about "
-    return [f"{about}{duration(seconds / min(at_a_time, len(left)))} left"]
+    return [f"{'' if ran else 'about '}{duration(seconds / min(at_a_time, len(left)))} left"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Literal
 
 import torch
@@ -57,7 +57,7 @@ class Job:
     state: State = "waiting"
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
     progress: Progress = field(default_factory=Progress)
-    guess: float = 0.0  # seconds an epoch, from the records of other trainings of the same network; 0: unknown
+    guess: float | None = None  # seconds an epoch, from records, if it isn't finished; 0: unknown
     process: ForkServerProcess | None = None  # while it runs
     slot: int = 0  # which of the runs at the same time it is
     failures: int = 0  # of this launcher's attempts
@@ -178,7 +178,7 @@ def _shipped(results: Path) -> set[str]:
 
 
 def _look_up(jobs: Sequence[Job]) -> None:
-    """Names the jobs, reads their records, and guesses the others' times, on a GPU from runs on GPUs."""
+    """Names the jobs, reads their records, and guesses the others' times: of other seeds, or of their networks."""
     results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
     shipped = _shipped(results)
     keys, _ = varied([job.words for job in jobs])
@@ -194,9 +194,12 @@ def _look_up(jobs: Sequence[Job]) -> None:
             alike = run.trained.condition, run.trained.precision, "memory" in run.measures  # which is a GPU's
             per_image[alike].append(run.measures["seconds"] / run.trained_images)
     for job in waiting:
+        seeds = [one.progress.seconds for one in jobs if one.progress.seconds and one.words[:-1] == job.words[:-1]]
         own, train_images, *_ = describe(job.planned.identity)
-        if times := per_image.get((own.condition, own.precision, job.planned.device.type == "cuda")):
-            job.guess = median(times) * (train_images or 0) * job.planned.config.budget.width
+        # On a GPU from runs on GPUs.
+        times = per_image.get((own.condition, own.precision, job.planned.device.type == "cuda"), [0.0])
+        of_images = median(times) * (train_images or 0) * job.planned.config.budget.width
+        job.guess = mean(seeds or [of_images])
 
 
 def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
