@@ -136,7 +136,7 @@ def print_errors(errors: Iterable[str]) -> None:
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
     """20 min left, from the seconds an epoch of a configuration's runs here, or else guessed; none if unknown.
 
-    Guesses are corrected by what guesses of runs here were worth. Before any has an epoch: about 3 days left.
+    Guesses are multiplied by the median ratio of measured to guessed seconds. Before any epoch here: about 3 days left.
     """
     ran = [job for job in jobs if job.progress.seconds and job.guess is not None]
     here: dict[tuple[str, ...], list[float]] = defaultdict(list)
