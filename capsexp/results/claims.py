@@ -309,7 +309,7 @@ def _without_runs(result: MeasuredClaim, settings: Sequence[Sequence[MeasuredRow
     found = [run for name in claim.compared for run in runs[name]]
     machines = {run.machine(claim.measure) for run in found}
     if MEASURES[claim.measure].scale == "epochs":
-        reason = "still rising in the last epoch"
+        reason = "a run's last epoch was its best"
     elif any(run.busy for run in found):
         reason = "times were measured on a busy machine only"
     else:

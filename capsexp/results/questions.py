@@ -82,7 +82,7 @@ def counts(claims: Iterable[MeasuredClaim]) -> Counts:
         for evidence in get_args(Evidence)
         for of_kind in [[claim for claim in every if claim.is_decided and claim.evidence == evidence]]
     }
-    tested = sum(claim.effect is not None for claim in every)
+    tested = sum(claim.effect is not None or claim.verdict == "open" for claim in every)
     return Counts(len(every), decided, tested - sum(map(sum, decided.values())), len(every) - tested)
 
 

@@ -104,6 +104,7 @@ def answer(results: StudyResults, most: int = 25) -> list[str]:
     claims = asked or [one for one in every if one.claim.counted] or every
     costs = "inference" in results.study.measures
     tested = [one for one in claims if one.effect and (one.runs or (costs and not MEASURES[one.claim.measure].counted))]
+    tested += [one for one in claims if not one.effect and one.verdict == "open"]  # runs, but nothing to compare
     yes = [one for one in tested if one.decided in HOLDS]
     no = [one for one in tested if one.is_decided and one not in yes]
     unsure = [one for one in tested if one not in [*yes, *no]]
@@ -139,7 +140,7 @@ def _joined(claims: Sequence[MeasuredClaim], so_far: bool) -> str:
             known = [texts.effect(one.claim, one.effect, interval=False), texts.share(one), later]
             how = f"({', '.join(filter(None, known))})"
         else:
-            how = texts.effect(one.claim, one.effect)
+            how = texts.effect(one.claim, one.effect) or texts.one_line(one.reason)
         same, before = before == (statement, one.decided), (statement, one.decided)
         if on and same:
             parts[-1] += f", on {data} {how}"

@@ -214,7 +214,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
 def reply(one: MeasuredClaim) -> str:
     """The answer to a claim: holds, half as much; doesn't hold, so far; open: 2 seeds, needs 6."""
     if one.effect is None:
-        return "not tried"
+        return "open" if one.verdict == "open" else "not tried"
     later = ", so far" if one.so_far else ""
     if one.decided in DECIDED:
         words = ["holds", share(one)] if one.decided in HOLDS else ["doesn't hold"]

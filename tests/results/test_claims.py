@@ -203,12 +203,12 @@ def test_a_maximum_in_the_last_epoch_is_not_compared() -> None:
     found = [run(PLAIN, 0, [1.0, 9.0]), run(CBAM, 0, [9.0, 1.0]), run(CBAM, 1, [9.0, 1.0])]
     saved = claim("relative", "decrease", measure="first_epoch")
     one = measured(study(claims=[saved]), found)
-    assert (one.verdict, one.reason, one.effect) == ("open", "still rising in the last epoch", None)
+    assert (one.verdict, one.reason, one.effect) == ("open", "a run's last epoch was its best", None)
     # A and B alone would be selected by what is measured.
     curves = {PLAIN: [1.0, 9.0, 1.0], CBAM: [9.0, 1.0, 1.0], OTHER: [1.0, 2.0, 9.0]}
     found = [run(words, seed, curve) for words, curve in curves.items() for seed in (0, 1)]
     one = measured(study(*ROWS, claims=[dataclasses.replace(saved, pairs=PAIRS)]), found)
-    assert (one.verdict, one.reason, one.effect) == ("open", "still rising in the last epoch", None)
+    assert (one.verdict, one.reason, one.effect) == ("open", "a run's last epoch was its best", None)
 
 
 def test_pairs_are_averaged() -> None:

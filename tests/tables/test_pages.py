@@ -156,6 +156,16 @@ def test_another_training_than_the_sources_has_effects_and_no_verdict() -> None:
     assert shown.rows == [["○ no verdict", "B is better", "an increase", "+0.50 (+0.25 to +0.75)"]]
 
 
+def test_the_answer_says_why_runs_are_not_compared() -> None:
+    """A first epoch to the maximum that is the last one is a lower bound."""
+    sooner = claim("relative", "decrease", text="B is sooner", measure="first_epoch")
+    found = [run(words, seed, [1.0, 9.0]) for words in (PLAIN, CBAM) for seed in (0, 1)]
+    measured = results(study(claims=[sooner]), found)
+    assert pages.answer(measured) == ["Not known: “B is sooner” is open: a run's last epoch was its best."]
+    assert texts.reply(measured.claims[0]) == "open"
+    assert texts.summary(measured.claims) == ["Open: 1."]
+
+
 def test_a_row_beside_a_papers_has_its_runs_and_a_caution_of_what_isnt_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """The paper's rows have the project's runs; one of them is the best of three combinations."""
     base = study(row("A", SWEPT, accuracy="99.80"), row("B", PLAIN))
