@@ -104,7 +104,7 @@ def answer(results: StudyResults, most: int = 25) -> list[str]:
     claims = asked or [one for one in every if one.claim.counted] or every
     costs = "inference" in results.study.measures
     tested = [one for one in claims if one.effect and (one.runs or (costs and not MEASURES[one.claim.measure].counted))]
-    tested += [one for one in claims if not one.effect and one.verdict == "open"]  # runs, but nothing to compare
+    tested += [one for one in claims if not one.effect and one.verdict == "open"]  # with runs that can't be compared
     yes = [one for one in tested if one.decided in HOLDS]
     no = [one for one in tested if one.is_decided and one not in yes]
     unsure = [one for one in tested if one not in [*yes, *no]]

@@ -51,10 +51,10 @@ def test_the_time_left_is_from_other_seeds_or_else_from_all_runs(tmp_path: Path)
     assert time_left([first, fourth], 4) == []
 
 
-def test_before_any_epoch_the_time_left_is_guessed_and_then_by_what_guesses_are_worth(tmp_path: Path) -> None:
+def test_before_any_epoch_the_time_left_is_guessed_and_then_scaled_by_the_runs_here(tmp_path: Path) -> None:
     jobs = planned(tmp_path)
     for job in jobs:
         job.guess = 10.0
     assert time_left(jobs, 1) == ["about 2 min left"]  # 12 epochs
     jobs[0].state, jobs[0].progress = "running", Progress(1, 90.0, 40.0)
-    assert time_left(jobs, 1) == ["7 min left"]  # 5 · 40 + 6 · 4 · 10 s: the guess was a fourth
+    assert time_left(jobs, 1) == ["7 min left"]  # 5 · 40 + 6 · 4 · 10 s: four times as long as guessed

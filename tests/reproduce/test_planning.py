@@ -163,6 +163,9 @@ def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path:
     jobs = [planning.Job(planned), planning.Job(dataclasses.replace(planned, device=torch.device("cuda")))]
     planning._look_up(jobs)
     assert [job.guess for job in jobs] == pytest.approx([30.0, 60.0])
+    jobs[1].progress = planning.Progress(2, 90.0, 7.0)  # another seed's is a better guess
+    planning._look_up(jobs)
+    assert jobs[0].guess == 7.0
 
 
 @pytest.mark.parametrize(("device", "known"), [("cpu", True), ("cuda", False)])
