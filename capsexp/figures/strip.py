@@ -103,7 +103,8 @@ class Strip:
         axis.set_xlabel(self.axis, color=_soft())
         axis.set_title(title, loc="left", fontsize=10.5)
         axis.tick_params(length=0)
-        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        whole = all(float(value).is_integer() for row in rows for value in row.values)  # epochs
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=whole))
         axis.xaxis.set_major_formatter("{x:g}")
         head = StripRow("", None, texts=("published" * any(row.published is not None for row in rows), "measured"))
         for place, row in zip([-0.62, *(at - 0.2 for at in range(len(rows)))], [head, *rows], strict=True):

@@ -124,3 +124,9 @@ def test_texts_can_be_read_and_do_not_overlap(narrow: bool) -> None:
 def test_without_published_numbers_neither_legend_nor_column_names_them() -> None:
     figure = drawn(Strip({"": ROWS[:1]}, "accuracy, %"))
     assert "published" not in [*legend(figure), *texts(figure.axes[0])]
+
+
+@pytest.mark.parametrize(("values", "ticks"), [([5.0, 6.0, 7.0], [5, 6, 7]), ([5.0, 6.5, 7.0], [5, 5.5, 6, 6.5, 7])])
+def test_an_axis_of_epochs_has_whole_ticks(values: list[float], ticks: list[float]) -> None:
+    (axis,) = drawn(Strip({"": [StripRow("A", None, values)]}, "epoch")).axes
+    assert [tick for tick in axis.get_xticks() if 5 <= tick <= 7] == ticks
