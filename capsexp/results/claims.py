@@ -171,6 +171,7 @@ def _measured(result: MeasuredClaim, compared: ComparedRuns, study: Study) -> Me
         runs=len(runs),
         unlearned=sum(run.learned is False for run in runs),
         failed=compared.failed,
+        printed=_printed(claim, [row for row in study.rows if row.name in contrast.rows]),  # beside what is measured
     )
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 from capsexp.errors import InputError
 from capsexp.results import steps
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.contrast import Contrast
+from capsexp.results.contrast import Contrast, Effect
 from capsexp.results.runs import run_of
 from capsexp.results.statistics import Interval, effect
 from capsexp.results.study import measure
@@ -188,6 +188,14 @@ def test_pairs_of_single_runs_are_left_out_where_others_have_seeds() -> None:
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5)), *runs(OTHER, [9.0])]
     one = measured(made, found)
     assert (value(one), one.so_far, one.reason) == (pytest.approx(0.5), True, "1 of 2 comparisons, one run of C")
+
+
+def test_of_a_part_the_smallest_gain_that_matters_is_half_of_what_is_printed_there() -> None:
+    """B gains 1 point where it is printed, C 3, which has no run."""
+    rows = [row("A", PLAIN, accuracy="98"), row("B", CBAM, accuracy="99"), row("C", OTHER, accuracy="101")]
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, SPREAD)]
+    one = measured(study(*rows, claims=[claim(pairs=PAIRS)]), found)
+    assert (one.reason, one.least, one.printed) == ("1 of 2 comparisons", 0.5, Effect(1.0))
 
 
 def test_first_epochs_are_compared_by_their_logarithms() -> None:
