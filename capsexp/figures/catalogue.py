@@ -13,8 +13,8 @@ from capsexp.figures.lines import accuracy_by_epoch
 from capsexp.figures.pairs import first_epochs
 from capsexp.figures.reconstructions import reconstructions
 from capsexp.figures.style import Drawing
+from capsexp.figures.traversal import traversals
 from capsexp.files import write_file
-from capsexp.inspect.traversal import traversals
 from capsexp.study import studies
 
 #: The figures that studies name under `figures`; each is drawn from `Inputs` and that title.

@@ -14,7 +14,7 @@ from capsexp.data.module import test_split
 from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
-from capsexp.inspect.traversal import MIDDLE, traverse
+from capsexp.figures.traversal import MIDDLE, traverse
 from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, observe
 from capsexp.run.restore import Restored
 

@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from capsexp.figures.style import GREY, STYLES, default_style
+from capsexp.figures.traversal import draw_traversal
 from capsexp.inspect.analysis import Analysis, LayerAnalysis
-from capsexp.inspect.traversal import draw_traversal
 
 WIDTH = 11.0  # inches
 MAX_ITERATIONS = 5  # side by side

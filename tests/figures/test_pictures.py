@@ -14,10 +14,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.data import module
 from capsexp.data.source import load
-from capsexp.figures import catalogue
+from capsexp.figures import catalogue, traversal
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.inspect import traversal
-from capsexp.inspect.traversal import OFFSETS, traverse
+from capsexp.figures.traversal import OFFSETS, traverse
 from capsexp.run.records import Record
 from capsexp.run.restore import Restored, restore
 
