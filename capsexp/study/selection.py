@@ -122,11 +122,9 @@ def _check_networks(study: Study, block: Block, typed: Sequence[str]) -> None:
     """Raises InputError for a typed choice that the networks of the rows make, each its own, and their names say."""
     for word in typed:
         if (key := typed_key(word)) in ("model", "routing", "attention"):
-            nodes = {name: getattr(runs[0].config, key) for name, runs in block.runs.items() if runs}
-            fixed = {str(node.names if key == "attention" else node.name): name for name, node in nodes.items()}
-            if len(fixed) > 1:
-                rows = " and ".join([*fixed.values()][:2])
-                raise InputError(f"{word}: {rows} have a {key} each of their own; capsexp -m trains others")
+            nodes = [getattr(runs[0].config, key) for runs in block.runs.values() if runs]
+            if len({str(node.names if key == "attention" else node.name) for node in nodes}) > 1:
+                raise InputError(f"{word}: each network here has its own {key}; model=NAME or STUDY:ROW selects rows")
 
 
 def _selected(row: Row, setting: Setting, options: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

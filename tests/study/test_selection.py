@@ -137,7 +137,7 @@ def test_words_that_leave_nothing_to_compare_are_refused(typed: str, message: st
 def test_a_choice_that_is_another_in_each_network_is_refused() -> None:
     networks = study(row("A", PLAIN), row("B", "model=em_capsnet data=mnist"))
     assert refused(lambda: select(networks, ["routing=inverted"])).startswith(
-        "routing=inverted: A and B have a routing each"
+        "routing=inverted: each network here has its own routing;"
     )
 
 
