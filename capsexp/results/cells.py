@@ -52,7 +52,6 @@ class Cell:
     published: str | None = None  # as printed, or why there is no number
     difference: float | None = None  # mean − published; of first epochs in percent of the published one
     verdict: str | None = None
-    beyond: float | None = None  # by how much the printed number lies beyond this interval
     if_better_of_two: str | None = None  # the verdict if what is printed is the better of two runs
     bounds: list[bool] = field(default_factory=list)  # one a value: it is a lower bound, the maximum in the last epoch
     runs: int = 0
@@ -242,12 +241,10 @@ def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
     verdict, _ = statistics.judge_printed(predicted, (low, high))
     deviation = math.sqrt(predicted.variance / (1 + 1 / cell.n))  # of a run
     better = replace(predicted, value=predicted.value + statistics.BETTER_OF_TWO * deviation)
-    least, most = predicted.interval()
     return replace(
         cell,
         difference=100 * (average / published.value - 1) if epochs else average - published.value,
         verdict=verdict,
-        beyond=max(low - most, least - high) if verdict != "compatible" and not epochs else None,
         if_better_of_two=statistics.judge_printed(better, (low, high))[0],
     )
 

@@ -46,7 +46,7 @@ def _block(measured: Sequence[StudyResults]) -> str:
         for one in claims
         for reading in one.readings
     ]
-    about = ["Points of best test accuracy where no % stands, with 95 % intervals; bold: decided.", *readings]
+    about = ["Points of test accuracy where no % stands, with 95 % intervals; bold: decided.", *readings]
     links = "[All claims](results/README.md); [what a verdict means](docs/verdicts.md)."
     shown = [markdown.table(table), markdown.escaped(" ".join(about))] if rows else []
     return "\n\n".join([_evidence(measured), *shown[:1], " ".join([*shown[1:], links])])
@@ -127,15 +127,14 @@ def _literal(measured: Sequence[StudyResults]) -> str:
     cells = questions.printed_accuracies(measured)
     if not cells:
         return ""
-    apart = [cell for cell in cells if cell.beyond]
+    apart = [cell for cell in cells if cell.verdict != "compatible"]
     number = f"Of the {len(cells)} printed accuracies trained as in the paper, {len(cells) - len(apart)} are compatible"
     if not apart:
         return f"{number}."
-    gaps = questions.conjoined(texts.decimal(cell.beyond or 0.0, 2) for cell in apart)
-    sides = questions.conjoined(f"{cell.verdict}" for cell in apart)
+    sides = questions.conjoined(str(cell.verdict) for cell in apart)
     best = sum(cell.if_better_of_two == "compatible" for cell in apart)
     also = f"; if each is the better of two, {'all' if best == len(apart) else best} of these are compatible too"
-    ours = f"ours are {sides} in {len(apart)}, by {gaps} points, if a printed number is one run"
+    ours = f"ours are {sides} in {len(apart)}, if a printed number is one run"
     return f"{number}; {ours}{also * bool(best)}."
 
 
