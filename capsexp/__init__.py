@@ -1,4 +1,4 @@
-"""capsexp: do the published numbers for capsule networks with attention hold?
+"""capsexp: do the published numbers of capsule networks hold?
 
 As a library: `capsexp.models` has the networks, `capsexp.nn` their layers and losses, `capsexp.routing` the routing
 procedures. They import torch and nothing else of a run.

@@ -33,9 +33,9 @@ HEAD = """<!-- made by `make networks` from results/runs; not by hand -->
 
 `capsexp.load("NAME")` gives the network; `capsexp evaluate NAME`, `inspect` and `predict` take the name, too. Each is
 of the epoch with the best accuracy on the test images, which is what the tables print, with the weights in half
-precision: `evaluate` says whether that changes the class of an image. So far: of the laptop's training, which is
-shorter than the source's. Other rows' networks, and larger ones, are found by the same names in `logs/` where they were
-trained. A network's weights have the terms of its data.
+precision: `evaluate` says whether that changes the class of an image. Other rows' networks,
+and larger ones, are found by the same names in `logs/` where they were trained. A network's weights have the terms of
+its data.
 
 | name | network | training | test accuracy |
 | --- | --- | --- | --- |
@@ -107,7 +107,7 @@ def cards(runs_by_training: ByTraining) -> str:
     for name, row in named_rows(runs_by_training):
         for run in row.runs:
             if (path := networks.of(run)) and path.stat().st_size <= SMALL:
-                names.setdefault(run, []).append(f"`{name}`{', so far' if row.block.name == LAPTOP else ''}")
+                names.setdefault(run, []).append(f"`{name}`{', trained shorter' if row.block.name == LAPTOP else ''}")
     lines = [
         f"| {'; '.join(names[run])} | [{run.words}, {run.parameters:,} parameters]({run.name}.ckpt) "
         f"| [{run.trained}](../runs/{run.name}.json), seed {run.seed} | {run.measures['accuracy']:.2f} % |\n"

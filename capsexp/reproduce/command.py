@@ -84,7 +84,7 @@ def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> li
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp reproduce")
-    parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="all: all studies")
+    parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="all: all studies; STUDY:ROW: a row")
     parser.add_argument("--budget", default="paper", help="paper, laptop, short, demo or smoke (default: paper)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
     add_launcher_options(parser)
