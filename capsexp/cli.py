@@ -20,16 +20,7 @@ from capsexp.config import searchpath
 from capsexp.config.checks import did_you_mean
 from capsexp.config.compose import composed, for_hydra
 from capsexp.config.errors import explained
-from capsexp.errors import (
-    DONE,
-    INTERRUPTED,
-    CapsexpError,
-    InputError,
-    RunError,
-    first_line,
-    is_interruption,
-    printable,
-)
+from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line, is_interruption, printable
 
 #: The end of the help of commands that take a trained network.
 RUN = """

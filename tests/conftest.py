@@ -27,7 +27,8 @@ def _seeded() -> None:
 def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A command that a test runs in this process leaves signals as they were."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    handlers = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -1,12 +1,14 @@
 """What several test files share: configurations small enough to train in a second, and interruptions."""
 
 import dataclasses
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -138,9 +140,17 @@ def install(folder: Path) -> Installed:
     return Installed(environment, site)
 
 
-def process(*words: str) -> "subprocess.CompletedProcess[str]":
-    """Python in a process of its own, ended, with what it printed."""
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+def process(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Python in a process of its own, with more variables of the environment, ended, with what it printed."""
+    given = {"env": os.environ | variables, "cwd": ROOT, "capture_output": True, "text": True}
+    return subprocess.run([sys.executable, *words], check=False, **given)
+
+
+def script(path: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of a script or a benchmark, imported anew."""
+    monkeypatch.syspath_prepend((ROOT / path).parent)
+    monkeypatch.delitem(sys.modules, Path(path).stem, raising=False)
+    return importlib.import_module(Path(path).stem)
 
 
 def imports(ended: "subprocess.CompletedProcess[str]") -> set[str]:

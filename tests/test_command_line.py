@@ -14,7 +14,7 @@ from support import ROOT, TINY, Program, begun, folders, imports, numbers, proce
 
 from capsexp.__main__ import COMMANDS
 from capsexp.config.compose import command
-from capsexp.run import checkpoints, records
+from capsexp.run import checkpoints
 from capsexp.run.plan import LAST
 
 #: Libraries that take seconds to import, or are not needed to find a record.
@@ -27,12 +27,6 @@ class First(NamedTuple):
     options: tuple[str, ...]
     folder: Path
     ended: "subprocess.CompletedProcess[str]"
-
-
-def record_in(results: Path) -> records.Record:
-    """The only record."""
-    (path,) = (results / "runs").glob("*.json")
-    return records.read(path)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +81,8 @@ def test_a_piped_run_prints_a_line_an_epoch(first: First) -> None:
 
 
 def test_the_record_has_the_command_without_folders(first: First) -> None:
-    assert record_in(first.folder / "results").provenance["command"] == (
+    (record,) = records_in(first.folder).values()
+    assert record.provenance["command"] == (
         f"python -m capsexp {' '.join(word for word in TINY if word != 'trainer=cpu')}"
     )
     typed = ["data=svhn", "data.root=/home/me", "paths.logs=/scratch", "seed=3", "trainer.progress=none", "+a={b: 1}"]
@@ -108,10 +103,9 @@ def test_a_sweep_runs_every_combination_and_each_as_if_alone(
 ) -> None:
     code, _, errors = program("capsexp", "-m", "hydra/launcher=basic", *tiny, "routing.iterations=1,3")
     assert (code, errors) == (0, [])
-    found = [records.read(path) for path in (tmp_path / "results" / "runs").iterdir()]
-    swept = {record.config["routing"]["iterations"]: record for record in found}
+    swept = {record.config["routing"]["iterations"]: record for record in records_in(tmp_path).values()}
     assert swept.keys() == {1, 3}
-    assert numbers(swept[3]) == numbers(record_in(first.folder / "results"))
+    assert [numbers(swept[3])] == [numbers(record) for record in records_in(first.folder).values()]
 
 
 @pytest.mark.slow  # the launcher's tests have a fast one, in this process

@@ -2,10 +2,7 @@
 
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 import tarfile
 from importlib.metadata import Distribution, version
 from pathlib import Path
@@ -63,9 +60,7 @@ def test_a_clone_without_an_environment_says_so_in_one_line(missing: str, words:
         f"import importlib.util, sys\nsys.modules['{missing}'] = None\nwhole = importlib.util.find_spec\n"
         f"importlib.util.find_spec = lambda name: None if name == '{missing}' else whole(name)\n"
     )
-    command = [sys.executable, *words.split()]
-    alone = os.environ | {"PYTHONPATH": str(tmp_path)}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=alone)
+    ended = process(*words.split(), PYTHONPATH=str(tmp_path))
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"{capsexp.NOT_INSTALLED}\n")
 
 

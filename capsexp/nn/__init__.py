@@ -9,13 +9,7 @@ from capsexp.nn.backbones import ResidualBlock, ResNetBackbone
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.hierarchy import Hierarchy
-from capsexp.nn.losses import (
-    BinaryCrossEntropyLoss,
-    CrossEntropyLoss,
-    MarginLoss,
-    SpreadLoss,
-    reconstruction_loss,
-)
+from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import Capsules, Routing, RoutingFactory, make_routing

@@ -98,12 +98,7 @@ class SpreadLoss(ProbabilityLoss):
     steps_in_all: Tensor
 
     def __init__(
-        self,
-        logits: bool = False,
-        *,
-        first: UnitInterval = 0.2,
-        last: UnitInterval = 0.9,
-        steps: Count | None = None,
+        self, logits: bool = False, *, first: UnitInterval = 0.2, last: UnitInterval = 0.9, steps: Count | None = None
     ) -> None:
         super().__init__(logits)
         self.first, self.last, self.steps, self.endless = first, last, steps, steps is None and first != last

@@ -85,11 +85,7 @@ class MeasuredClaim:
 
 
 def measure_claim(
-    claim: Claim,
-    study: Study,
-    settings: Sequence[Sequence[MeasuredRow]],
-    pools: Pools,
-    steps: Steps | None = None,
+    claim: Claim, study: Study, settings: Sequence[Sequence[MeasuredRow]], pools: Pools, steps: Steps | None = None
 ) -> MeasuredClaim:
     """A claim of a study and its verdict, Holm's correction still missing.
 

@@ -22,14 +22,7 @@ from capsexp.nn.scores import Prediction
 from capsexp.routing import fast
 from capsexp.run import keys, records
 from capsexp.run.build import Built, make_loss
-from capsexp.run.optimization import (
-    CapturedStep,
-    EagerStep,
-    StepOutput,
-    make_optimizer,
-    make_schedule,
-    make_step,
-)
+from capsexp.run.optimization import CapturedStep, EagerStep, StepOutput, make_optimizer, make_schedule, make_step
 from capsexp.run.plan import Plan
 
 FORMAT = 1  # of a checkpoint's entry "capsexp"; raised when older ones can't be read any more

@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from support import ROOT, raising
+from support import raising, script
 
 from capsexp.config.schema import Config
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import bench as module
-
-    return module
+    return script("benchmarks/bench.py", monkeypatch)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

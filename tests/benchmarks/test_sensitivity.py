@@ -1,23 +1,18 @@
 """Verdicts by other rules than the one declared."""
 
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from made import CBAM, PLAIN, claim, run, study, write
-from support import ROOT
+from support import script
 
 from capsexp.study import studies
 
 
 @pytest.fixture
 def sensitivity(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.delitem(sys.modules, "sensitivity", raising=False)
-    import sensitivity as module
-
-    return module
+    return script("benchmarks/sensitivity.py", monkeypatch)
 
 
 def test_a_gain_in_the_best_epoch_alone_is_open_by_the_last(

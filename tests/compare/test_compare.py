@@ -232,9 +232,7 @@ def test_the_protocol_of_the_sides_counts(tmp_path: Path) -> None:
         compare((f"{PLAIN} protocol=heldout", f"{CBAM} protocol=paper"), tmp_path)
 
 
-def test_a_run_is_named_by_its_folder_or_curves_and_a_trial_by_its_budget(
-    tmp_path: Path,
-) -> None:
+def test_a_run_is_named_by_its_folder_or_curves_and_a_trial_by_its_budget(tmp_path: Path) -> None:
     trials = runs(f"{CBAM} budget.steps=10", [50.0, 51.0])
     write(tmp_path, [*FOUND, *trials])
     key = FOUND[0].key

@@ -1,18 +1,15 @@
 """What a user can get wrong: each ends in exit code 2 and one line with what is allowed and the nearest name."""
 
 import dataclasses
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
-from support import TINY, Program, Trained, composed_config, folders, refused
+from support import TINY, Program, Trained, composed_config, folders, process, refused
 
 from capsexp.__main__ import COMMANDS
 from capsexp.config.checks import Component, _arguments, check_value
@@ -241,6 +238,17 @@ BAD_COMMANDS = [
     ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
     ("capsexp inspect 3", "missing: IMAGE"),
     ("capsexp figures data=mnist", "data: not used here"),
+    ("capsexp figures huang_fig31", "huang_fig31: no such figure; did you mean huang_fig1"),
+    ("capsexp figures --seeds", "unrecognized arguments: --seeds"),
+    ("capsexp figures paths.result=x", "paths.result: no such key; did you mean results"),
+    ("capsexp figures huang_fig11 paths.results=/nowhere", "/nowhere: no such folder; the records are in results/runs"),
+    ("capsexp tables paths.results=", "argument --results: must be a path"),
+    ("capsexp tables --output=", "argument --output: must be a path"),
+    ("capsexp tables --output=/dev/null", "--output=/dev/null: must be a folder"),
+    ("capsexp predict", "the following arguments are required: RUN, FILE"),
+    ("capsexp predict {run}", "the following arguments are required: FILE"),
+    ("capsexp predict nothing a.png", "nothing: no run here, no STUDY:ROW and no network of the package: "),
+    ("capsexp predict {run} missing.png", "missing.png: can't be read (No such file or directory)"),
     # options of scripts
     (f"{REPRODUCE} jiao_table2 --seeds=²", "argument --seeds: invalid int value: '²'"),
     (f"{REPRODUCE} jiao_table2 --seeds=0", "--seeds=0: must be at least 1"),
@@ -311,12 +319,6 @@ def test_commands(
 
 
 def test_an_error_where_the_terminal_has_ascii_only() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "capsexp", "seed=ä"],
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = process("-m", "capsexp", "seed=ä", PYTHONIOENCODING="ascii")
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert "seed=\\xe4: must be a whole number" in ended.stderr

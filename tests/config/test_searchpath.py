@@ -163,11 +163,7 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
         ("model/small_capsnet.yaml", "name: x\n", "model._target_: missing; must be its class, dotted"),
         ("model/small_capsnet.yaml", "defaults: [small_capsnet]\nx: 1\n", "defaults: files that name each other"),
         ("model/small_capsnet.yaml", f"defaults: [capsnet]\nx: {5000 * '9'}\n", "a number of too many digits"),
-        (
-            "hydra/launcher/other.yaml",
-            "a: " + "[" * 400 + "]" * 400,
-            "other.yaml: has groups or lists more than 50",
-        ),
+        ("hydra/launcher/other.yaml", "a: " + "[" * 400 + "]" * 400, "other.yaml: has groups or lists more than 50"),
         ("hydra/job_logging/other.yaml", "a: 1", "other.yaml: of Hydra's own groups, only hydra/launcher can have"),
         ("model/other.yaml", "a: &a [*a]", "conf/model/other.yaml: has an alias (*name); ${key} stands for the value"),
     ],
@@ -337,7 +333,6 @@ def killed_after_two_epochs(command: Sequence[str], folder: Path, installed: Ins
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     while "epoch 2/" not in (line := process.stdout.readline()):
         assert line, "the run ended before its second epoch"
     process.send_signal(signal.SIGKILL)

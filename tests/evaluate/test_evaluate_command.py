@@ -46,7 +46,6 @@ def test_sets_of_classes_have_no_confusion_matrix(trained_pairs: Trained, capsys
 def test_what_differs_from_the_training_is_counted(trained: Trained) -> None:
     restored = replace(restore(trained.folder), halved=True)
     evaluation = evaluate(restored)
-    assert evaluation.correct is not None
     assert output.against_training(restored, evaluation) == "image by image as in its training"
     evaluation.correct[:3] ^= True
     reason = "3 images otherwise than in its training: weights in half precision"

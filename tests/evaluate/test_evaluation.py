@@ -44,7 +44,6 @@ def test_on_a_gpu_accuracy_is_the_records_and_close_to_a_cpus(tmp_path: Path) ->
 def test_tables_of_one_class_an_image_agree_with_the_accuracy(trained: Trained) -> None:
     evaluation = evaluate(restore(trained.folder))
     classes, confusion = evaluation.classes, evaluation.confusion
-    assert confusion is not None
     right = confusion.to_numpy().diagonal()
     assert confusion.to_numpy().sum() == classes.images.sum() == evaluation.images
     assert 100 * right.sum() / evaluation.images == pytest.approx(evaluation.accuracy)

@@ -54,22 +54,6 @@ def test_the_command_prints_and_writes_the_table(
     assert torch.allclose(torch.tensor(written.score), torch.tensor(table.score.tolist()).double())
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ("", "the following arguments are required: RUN, FILE"),
-        ("RUN", "the following arguments are required: FILE"),
-        ("nothing IMAGE", "nothing: no run here, no STUDY:ROW and no network of the package: "),
-        ("RUN IMAGE missing.png", "missing.png: can't be read (No such file or directory)"),
-    ],
-)
-def test_wrong_input_is_one_line(words: str, line: str, trained: Trained, digits: list[Path], program: Program) -> None:
-    typed = words.replace("RUN", str(trained.folder)).replace("IMAGE", str(digits[0]))
-    code, lines, (error,) = program("capsexp", "predict", *typed.split())
-    assert (code, lines) == (2, [])
-    assert error.startswith(f"error: {line}")
-
-
 def test_the_images_of_a_folder_are_classified_and_other_files_named(
     trained: Trained, digits: list[Path], tmp_path: Path, program: Program
 ) -> None:

@@ -44,9 +44,12 @@ def inputs(where: Path, *records: Record, typed: Sequence[str] = ()) -> Inputs:
 def plot(name: str, made: Inputs) -> Figure:
     """A figure of matplotlib, before it is an SVG file."""
     with default_style():
-        figure = catalogue.drawing(name, made).plot()
-    assert isinstance(figure, Figure)
-    return figure
+        return catalogue.drawing(name, made).plot()
+
+
+def legend(figure: Figure) -> list[str]:
+    """The names in the legend of all plots."""
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def folder(made: Inputs, record: Record) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 from drawing import inputs, seeds
-from support import committed, folders, refused
+from support import committed, folders
 
 from capsexp.errors import RunError
 from capsexp.figures import catalogue
@@ -77,19 +77,6 @@ def test_a_check_compares_and_writes_nothing(folder: Path, monkeypatch: pytest.M
     assert "SVHM" in svg.read_text()
     svg.write_text(svg.read_text().replace(f"Matplotlib v{matplotlib.__version__},", "Matplotlib v0.1,"))
     main(words)
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["huang_fig31"], "huang_fig31: no such figure; did you mean huang_fig1"),
-        (["--seeds"], "unrecognized arguments: --seeds"),
-        (["paths.result=x"], "paths.result: no such key; did you mean results"),
-        (["huang_fig11", "paths.results=/nowhere"], "/nowhere: no such folder; the records are in results/runs"),
-    ],
-)
-def test_wrong_input_is_one_line(words: list[str], line: str) -> None:
-    assert refused(main, words).startswith(line)
 
 
 def test_the_committed_figures_are_in_the_catalogue_and_small() -> None:

@@ -4,37 +4,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawing import inputs, plot, seeds, words
+from drawing import inputs, legend, plot, seeds, words
 from made import run
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from capsexp.figures import catalogue
-from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.inputs import UndrawnError
 from capsexp.figures.style import STYLES, THEMES
 from capsexp.study import studies
 from capsexp.study.selection import LAPTOP, PAPER
-
-
-def legend(figure: Figure) -> list[str]:
-    """The names in the legend of all plots."""
-    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def curve(axis: Axes, name: str) -> tuple[list[float], list[float]]:
     """x and y of a line."""
     (line,) = (line for line in axis.lines if line.get_label() == name)
     return [float(x) for x in line.get_xdata()], [float(y) for y in line.get_ydata()]
-
-
-def by_title(name: str, made: Inputs) -> dict[str, Axes]:
-    """The plots of a figure."""
-    return {axis.get_title(): axis for axis in plot(name, made).axes}
-
-
-def caption(figure: Figure) -> str:
-    """The lines below the title."""
-    return " ".join(figure.get_suptitle().splitlines()[1:])
 
 
 def test_a_curve_is_the_mean_over_seeds_and_its_band_the_standard_deviation(tmp_path: Path) -> None:
@@ -45,8 +29,9 @@ def test_a_curve_is_the_mean_over_seeds_and_its_band_the_standard_deviation(tmp_
     (band,) = axis.collections
     corners = band.get_paths()[0].vertices[:, 1]
     assert (corners.min(), corners.max()) == pytest.approx((15 - 50**0.5, 40 + 800**0.5))
+    below = " ".join(figure.get_suptitle().splitlines()[1:])
     setting = studies.load("huang_table2").settings[LAPTOP]
-    assert caption(figure) == f"mean ± standard deviation over 2 runs; {setting.title}"
+    assert below == f"mean ± standard deviation over 2 runs; {setting.title}"
 
 
 def test_a_figure_has_one_setting_and_one_protocol_the_papers_where_a_row_has_runs(tmp_path: Path) -> None:
@@ -99,14 +84,13 @@ def test_numbers_by_iterations_have_the_same_drawing(tmp_path: Path) -> None:
         *seeds("tsai_fig4", "Inverted 3", [[70.0, 60.0]]),
         *seeds("tsai_fig4_ablation", "A 5", [[10.0, 10.0]]),
     ]
-    plots = by_title("tsai_fig4", inputs(tmp_path, *found))
+    plots = {axis.get_title(): axis for axis in plot("tsai_fig4", inputs(tmp_path, *found)).axes}
     assert [*plots] == ["inverted routing", "accuracy", "ablations"]
     assert curve(plots["inverted routing"], "3 it.") == ([1.0, 2.0, 3.0, 4.0, 5.0], [70.0] + 4 * [60.0])
     for name in ("accuracy", "ablations"):
         assert curve(plots[name], "inverted routing") == ([1.0, 3.0], [61.0, 70.0])
     assert curve(plots["ablations"], "A, no LayerNorm") == ([5.0], [10.0])
     names = plots["ablations"].get_legend()
-    assert names is not None
     assert "inverted routing" in [text.get_text() for text in names.get_texts()]
 
 

@@ -153,7 +153,6 @@ def test_a_run_without_checkpoint_or_with_a_damaged_one_is_a_line(tmp_path: Path
 
 def test_each_dimension_is_changed_alone(trained: Trained) -> None:
     network, pixels = restore(trained.folder).module, torch.rand(1, 28, 28)
-    assert network.decoder is not None
     reconstructions = traverse(network, pixels)
     assert reconstructions.shape == (16, 11, 1, 28, 28)
     with torch.no_grad():

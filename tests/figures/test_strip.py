@@ -1,10 +1,9 @@
 """The strip plot: marks at their places, numbers beside them, nothing that overlaps or is cut off."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from drawing import legend
 from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -35,17 +34,10 @@ def texts(axis: Axes) -> list[str]:
     return [text.get_text() for text in axis.texts if text.get_text()]
 
 
-def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
 def marks(axis: Axes, marker: str, size: float) -> list[float]:
     """The numbers with a mark of this kind and size."""
-    return [float(x) for line in axis.lines for x in of_kind(line, marker, size)]
-
-
-def of_kind(line: Any, marker: str, size: float) -> Sequence[float]:
-    return line.get_xdata() if (line.get_marker(), line.get_markersize()) == (marker, size) else ()
+    lines = [line for line in axis.lines if (line.get_marker(), line.get_markersize()) == (marker, size)]
+    return [float(x) for line in lines for x in line.get_xdata()]
 
 
 def test_a_row_has_a_tick_a_dot_a_seed_and_their_mean_with_both_numbers() -> None:

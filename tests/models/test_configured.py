@@ -81,10 +81,7 @@ PARAMETERS = {
         "data=cifar10 routing.activations=true": 561_297 + (256 * 32 + 32) + 2 * (32 + 32 + 10),
         "data=cifar10 model.backbone=resnet": 1_828_817,
     },
-    "inverted_capsnet_cifar100": {
-        "data=cifar100": 1_462_989,
-        "data=cifar100 model.backbone=resnet": 2_799_629,
-    },
+    "inverted_capsnet_cifar100": {"data=cifar100": 1_462_989, "data=cifar100 model.backbone=resnet": 2_799_629},
     "inverted_capsnet_multimnist": {"data=diverse_multimnist": 42_478_017},
     "inverted_capsnet_multimnist_matrix": {"data=diverse_multimnist": 9_963_969},
     "dynamic_capsnet_multimnist": {"data=diverse_multimnist": 42_477_568},

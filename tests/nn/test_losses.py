@@ -109,7 +109,6 @@ def test_the_loss_is_finite_for_large_logits_and_for_probabilities_of_0_and_1_an
     loss = BinaryCrossEntropyLoss(logits=False)(p, torch.tensor([[1, 0, 1]]))
     loss.backward()
     assert loss.item() == pytest.approx(200 / 3)
-    assert p.grad is not None
     assert bool(p.grad.isfinite().all())
 
 

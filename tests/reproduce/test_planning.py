@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from made import PLAIN, run, study, write
+from made import PLAIN, run, write
 from support import ROOT, Trained, composed_config, folders, refused
 
 from capsexp import Log
@@ -79,8 +79,6 @@ def test_the_laptop_setting_is_trained_by_exactly_the_declared_words(calls: Coun
     jobs = planned_of([table], [], LAPTOP, [0]).jobs
     rows = [row.words for row in table.rows if row.run]
     assert [job.planned.config for job in jobs] == [composed_config(*words, *row, "seed=0") for row in rows]
-    line = refused(planned_of, [study(laptop=None)], [], LAPTOP, [0])  # ends with exit code 2, as any InputError
-    assert line == "made_table1: declares no laptop setting"
 
 
 def test_each_command_of_a_sweep_is_planned_and_equal_ones_are_one_run(trained: Trained) -> None:

@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from support import ROOT, Trained, refused
+from support import script as keeping
 
 import capsexp
 from capsexp.evaluate.evaluation import evaluate
@@ -67,11 +67,7 @@ def test_a_kept_network_is_that_of_its_record(path: Path) -> None:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    monkeypatch.delitem(sys.modules, "keep_networks", raising=False)
-    import keep_networks
-
-    return keep_networks
+    return keeping("scripts/keep_networks.py", monkeypatch)
 
 
 def test_a_network_is_kept_in_half_precision_if_it_is_its_records(
@@ -82,7 +78,6 @@ def test_a_network_is_kept_in_half_precision_if_it_is_its_records(
     run = runs.run_of(trained.record)
     script.keep(run, trained.folder.parent)
     path = networks.of(run)
-    assert path is not None
     assert find(run.key) == path
     assert path.stat().st_size < 0.6 * (trained.folder / "best.ckpt").stat().st_size
     checkpoint = checkpoints.load(trained.folder / "best.ckpt")
@@ -123,7 +118,6 @@ def test_the_networks_of_the_package_are_those_of_their_records(name: str) -> No
     assert keys.key_of(restored.module.planned.identity) == record.key
     assert restored.epoch == record.first_epoch_to_max
     assert record.provenance["clean_tree"]
-    assert record.max_accuracy is not None
     card = next(line for line in (WEIGHTS / "README.md").read_text().splitlines() if line.startswith(f"| `{name}` |"))
     for said in (f"{record.max_accuracy:.2f} %", f"epoch {record.first_epoch_to_max} of", f"{record.parameters:,} "):
         assert said in card

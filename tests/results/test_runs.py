@@ -31,11 +31,6 @@ def test_a_maximum_in_the_last_epoch_is_a_lower_bound() -> None:
     assert [run_of(run(PLAIN, 0, curve)).censored for curve in curves] == [True, True, False, False]
 
 
-def test_the_test_images_and_whether_everybody_has_the_same() -> None:
-    found = [run_of(run(words, 0, note=note)) for words, note in ((PLAIN, None), (PLAIN, "a part"), (COIL, None))]
-    assert [(one.images, one.official) for one in found] == [(10_000, True), (None, False), (72, False)]
-
-
 def test_data_sets_and_splits_have_different_digests() -> None:
     fraction = f"{COIL} data.reader.test_fraction=0.3"
     digests = {run_of(run(words, 0)).dataset for words in (PLAIN, COIL, fraction, f"{PLAIN} routing.iterations=1")}

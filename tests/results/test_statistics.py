@@ -1,14 +1,13 @@
 """Spreads, intervals and answers, against arithmetic by hand, against scipy and against simulated runs."""
 
 import math
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
+from support import process
 
 from capsexp.results.statistics import (
     Estimate,
@@ -29,7 +28,7 @@ from capsexp.results.statistics import (
     slope_weights,
 )
 
-NAN, INF = float("nan"), float("inf")
+INF = float("inf")
 
 
 def spread(values: list[float], *others: list[float], floor: float = 0.0) -> Spread | None:
@@ -310,4 +309,4 @@ def test_a_true_effect_is_found_and_its_size_is_not_called_another(seeds: int, p
 
 def test_scipy_is_imported_when_it_is_needed() -> None:
     program = "import sys, capsexp.results.statistics; sys.exit('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+    assert process("-c", program).returncode == 0

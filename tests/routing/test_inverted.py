@@ -10,17 +10,12 @@ from capsexp.nn.routing import Capsules
 from capsexp.routing.inverted import InvertedRouting
 
 
-def made(parents: int = 3, pose: int = 4, **options: object) -> InvertedRouting:
-    routing = InvertedRouting(parents=parents, pose=pose, **options).double()  # type: ignore[arg-type]
-    for parameter in routing.parameters():
-        nn.init.normal_(parameter)
-    return routing
-
-
-def layers(iterations: int, order: str = "concurrent", **options: object) -> list[CapsuleLayer]:
+def layers(iterations: int, order: str = "concurrent") -> list[CapsuleLayer]:
     """A convolutional and a linear layer for a grid [B, 5, 5, 2, 4], with the same matrices in each call."""
     torch.manual_seed(1)
-    lower, upper = (made(parents, 4, iterations=iterations, order=order, **options) for parents in (3, 2))
+    lower, upper = (InvertedRouting(parents=count, pose=4, iterations=iterations, order=order) for count in (3, 2))
+    for parameter in (*lower.parameters(), *upper.parameters()):
+        nn.init.normal_(parameter)
     return [
         ConvCapsules(2, 3, 4, 4, 3, 2, lower).double(),
         LinearCapsules(3 * 4, 2, 4, 4, upper, structure="matrix", scale=None).double(),

@@ -13,13 +13,7 @@ from support import composed_config
 from torch import Tensor, nn
 
 from capsexp.nn import Routing, squash
-from capsexp.routing import (
-    DynamicRouting,
-    EMRouting,
-    InvertedRouting,
-    SelfAttentionRouting,
-    dynamic_routing,
-)
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting, dynamic_routing
 from capsexp.run.build import build
 
 softmax = partial(scipys_softmax, axis=1)

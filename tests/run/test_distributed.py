@@ -46,8 +46,6 @@ def close(one: records.Record, two: records.Record) -> None:
         for key, value in row.items():
             # An image at the border between two classes may fall to the other side.
             assert other[key] == pytest.approx(value, rel=1e-5, abs=0.51 if key.endswith("accuracy") else 1e-6), key
-    assert one.correct is not None
-    assert two.correct is not None
     assert one.correct.keys() == two.correct.keys()
     for accuracy, bits in one.correct.items():
         assert (records.unpacked(bits, 199) != records.unpacked(two.correct[accuracy], 199)).sum() <= 1
@@ -84,10 +82,10 @@ def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_p
 def test_an_interrupted_run_goes_on_in_another_number_of_processes(ended: str, tmp_path: Path) -> None:
     whole = trained(tmp_path, "whole", "budget.epochs=30")
     process = torchrun(tmp_path / "cut", *SHARED, "budget.epochs=30")
-    assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("epoch  5/"):
-            both = processes_of(process.pid)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            both = [int(child) for child in children.split()]
             if ended.startswith("SIG"):
                 process.send_signal(getattr(signal, ended))
             for killed in {"one killed": both[1:], "all killed": [process.pid, *both]}.get(ended, []):
@@ -97,10 +95,6 @@ def test_an_interrupted_run_goes_on_in_another_number_of_processes(ended: str, t
     cut = trained(tmp_path, "cut", "budget.epochs=30")
     assert cut.provenance["resumed_after_epochs"]
     close(whole, cut)
-
-
-def processes_of(parent: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,7 @@ from capsexp.run.module import CapsuleModule, Metrics
 from capsexp.run.optimization import make_optimizer, make_step
 from capsexp.run.plan import Plan, forbid_tf32, plan
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 @pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "inverted_capsnet", "em_capsnet", "resnet18"])
@@ -219,7 +216,6 @@ def test_a_loss_of_presences_is_taken_under_autocast(loss: torch.nn.Module) -> N
     scores = torch.rand(4, 10, device="cuda", requires_grad=True)
     with torch.autocast("cuda", torch.bfloat16):
         loss.cuda()(scores, torch.arange(4, device="cuda")).backward()
-    assert scores.grad is not None
     assert scores.grad.isfinite().all()
 
 

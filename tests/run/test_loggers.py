@@ -26,7 +26,6 @@ def curves_of(record: Record) -> Curves:
         for name, value in scalars(row, {}).items():
             curves.setdefault(name, {})[row["epoch"]] = value
     for name, value in final_scalars(record).items():
-        assert record.first_epoch_to_max is not None
         curves.setdefault(name, {})[record.first_epoch_to_max] = value
     return curves
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import ROOT, composed_config, folders
+from support import ROOT, composed_config, folders, process
 
 missing = torch.version.cuda is None or torch.cuda.is_available() or not (which("cc") and which("nm"))
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing, reason="needs a torch for CUDA, no GPU, cc and nm")]
@@ -53,8 +53,7 @@ def null_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def trained(null_gpu: dict[str, str], place: Path, words: str, **limits: str) -> str:
     """The last line of a run: see `main`."""
-    command, given = [sys.executable, __file__, *SHORT.split(), *words.split(), *folders(place)], null_gpu | limits
-    ended = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    ended = process(__file__, *SHORT.split(), *words.split(), *folders(place), **null_gpu, **limits)
     return (ended.stderr if ended.returncode else ended.stdout).splitlines()[-1]
 
 

@@ -298,7 +298,6 @@ def test_metrics_add_up_over_batches_of_any_size() -> None:
 @pytest.mark.parametrize("words", ["", " loss=spread reconstruction.reduction=mean reconstruction.weight=0.4"])
 def test_the_error_of_reconstructions_is_measured_beside_the_loss(words: str) -> None:
     module = module_of(f"model=capsnet data=mnist_sample reconstruction.enabled=true{words}").eval()
-    assert module.decoder is not None
     drawn = [Batch(torch.rand(size, 1, 28, 28), torch.randint(10, (size,))) for size in (2, 4)]
     with torch.inference_mode():
         module.validation_step(drawn, 0)

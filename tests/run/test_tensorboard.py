@@ -128,9 +128,7 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     assert len(events.Tensors("_hparams_/session_start_info")) == 1
 
 
-def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(
-    trained_heldout: Trained,
-) -> None:
+def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_heldout: Trained) -> None:
     config, record, _ = trained_heldout
     events = read(folder_of(plan(config)))
     assert steps(events)["accuracy/heldout"] == [1, 2, 3]

@@ -13,10 +13,9 @@ from capsexp.results.study import StudyResults, measure
 from capsexp.run.records import Record
 from capsexp.study import studies
 from capsexp.study.selection import select
-from capsexp.study.studies import Claim, Row, Setting, Study
+from capsexp.study.studies import Claim, Row, Setting
 from capsexp.tables import files, markdown, pages, texts
 from capsexp.tables.pages import commands
-from capsexp.tables.table import Table
 from capsexp.tables.texts import decimal
 
 OTHER = f"{PLAIN} routing.iterations=1"
@@ -25,11 +24,6 @@ GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half
 SHORTER = [*runs(f"{PLAIN} {SHORT}", NEAR), *runs(f"{CBAM} {SHORT}", [99.4, 99.5, 99.6])]
 WRONG, ASKED = claim(text="Wrong", claimed="decrease"), claim(text="The question", question="?")
 UNTESTED = dataclasses.replace(claim(), text="Nobody knows", claimed="", pairs=[], untested="No network\nhas it.")
-
-
-def _row(table: Table, name: str) -> dict[str, str]:
-    (found,) = (row for row in table.rows if row[0] == name)
-    return dict(zip(table.columns, found, strict=True))
 
 
 def odd_study() -> StudyResults:
@@ -105,7 +99,7 @@ def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None
     measured = results(study(claims=[claim()]), [*found, *GAIN], ["protocol=heldout"])
     (block,) = pages.block_tables(measured)
     assert block.title == "protocol=heldout"
-    assert _row(block, "A")["test %, here"] == "97.10 ± 0.10"
+    assert dict(zip(block.columns, block.rows[0], strict=True))["test %, here"] == "97.10 ± 0.10"
     assert block.notes[0].startswith("Test %: the accuracy after the epoch chosen on held-out images; ")
     assert pages.claim_tables(measured)[0].rows[0][3].startswith("+1.00 (")
 
@@ -189,19 +183,13 @@ def test_a_row_beside_a_papers_has_its_runs_and_a_caution_of_what_isnt_alike(mon
 # Claims
 
 
-def told(made: Study, found: Sequence[Record]) -> texts.ClaimTexts:
-    """What a page says of the study's only claim."""
-    (one,) = results(made, found).claims
-    return texts.claim_texts(one)
-
-
 @pytest.mark.parametrize(
-    ("size", "share"),
-    [("+1.50", "33 % of it"), ("+1.00", "half as much"), ("+0.50", "as much, compatible")],
+    ("size", "share"), [("+1.50", "33 % of it"), ("+1.00", "half as much"), ("+0.50", "as much, compatible")]
 )
 def test_a_supported_claim_has_how_much_of_its_size_was_measured(size: str, share: str) -> None:
     many = [*runs(PLAIN, NEAR * 4), *runs(CBAM, [99.4, 99.5, 99.6] * 4)]
-    assert told(study(claims=[claim(claimed=size)], printed_runs=12), many).remark.startswith(f"{share}, p")
+    (one,) = results(study(claims=[claim(claimed=size)], printed_runs=12), many).claims
+    assert texts.claim_texts(one).remark.startswith(f"{share}, p")
 
 
 def test_a_verdict_that_correction_takes_back_is_named() -> None:
@@ -244,10 +232,7 @@ def test_an_answer_has_25_words_with_a_claim_of_each_kind_and_a_statement_once()
     made = study(*study().rows, row("C", plain), row("D", cbam), claims=claims)
     found = [*GAIN, *runs(f"{plain} {SHORT}", NEAR), *runs(f"{cbam} {SHORT}", [99.4, 99.5, 99.6])]
     both = "Yes: B is better on MNIST (+0.50 points), on Fashion (+0.50 points, so far)."
-    assert pages.answer(results(made, found)) == [
-        both,
-        "Trained in full: 1 claim holds. Trained shorter: 1 holds.",
-    ]
+    assert pages.answer(results(made, found)) == [both, "Trained in full: 1 claim holds. Trained shorter: 1 holds."]
     long = dataclasses.replace(made, claims=[*claims, claim(text="No " * 11, claimed="decrease")])
     first, _ = pages.answer(results(long, found))
     assert len(first.split()) <= 25

@@ -70,10 +70,7 @@ def test_the_column_stands_along_the_top_with_the_differences_that_are_claimed()
     (table,) = row_tables(made, made.blocks[1])
     assert table.columns == ["iterations", "1", "2"]
     assert table.title == "best test accuracy, % (printed), mean of 2 seeds"
-    assert table.rows == [
-        ["Net", "90.50 (99.80)", "92.50 (99.80)"],
-        ["Net_CBAM", "92.50 (99.80)", "94.50 (99.80)"],
-    ]
+    assert table.rows == [["Net", "90.50 (99.80)", "92.50 (99.80)"], ["Net_CBAM", "92.50 (99.80)", "94.50 (99.80)"]]
 
 
 def test_a_study_of_many_rows_ends_on_one_screen_with_its_verdicts(screen: Screen) -> None:

@@ -3,15 +3,13 @@
 The interpreter is chosen when Triton is imported, which other tests may have done: hence a new process.
 """
 
-import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from itertools import cycle, product
 
 import pytest
 import torch
-from support import ROOT
+from support import ROOT, process
 from test_equality import Shape, assert_equal, assert_rounded
 
 # As in test_equality.
@@ -39,9 +37,8 @@ ALL = {name: list(product([name], BUDGETS, ROUTINGS)) for name in SHAPES}
 )
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_the_kernels_equal_the_procedure(cases: list[tuple[str, str, str]]) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    command = [sys.executable, __file__, *(word for case in cases for word in case)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    variables = {"TRITON_INTERPRET": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    done = process(__file__, *(word for case in cases for word in case), **variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [" ".join(case) for case in cases]
 
