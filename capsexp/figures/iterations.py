@@ -10,7 +10,6 @@ from capsexp.results.cells import MeasuredRow
 ROUTINGS, ABLATION = "tsai_fig4", "tsai_fig4_ablation"
 PROCEDURES = ("dynamic", "EM", "inverted")
 VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "activations": "C, with activations"}
-ALONG = "routing iterations"
 
 
 def routing_iterations(inputs: Inputs, title: str) -> Drawing:
@@ -38,7 +37,7 @@ def routing_iterations(inputs: Inputs, title: str) -> Drawing:
         ("accuracy", "maximum accuracy, %", series),
         ("ablations", "maximum accuracy of inverted routing, %", ablated),
     ):
-        panels.append(Panel(head, {name: one for name, one in shown.items() if one}, ALONG, of))
+        panels.append(Panel(head, {name: one for name, one in shown.items() if one}, "routing iterations", of))
     trained = dict.fromkeys(rows.training for rows in found.values())
     return drawing(title, panels, "; ".join(trained), missing)
 

@@ -60,9 +60,10 @@ class Contrast:
         if self.claim.estimate == SPREAD_OF_MEANS:  # of the two sides' means, each under its first row's name
             return dict(zip(self.pairs[0], (-1.0, 1.0), strict=True)) if len(self.pairs) > 1 else {}
         weights: dict[str, float] = {row: 1 / len(self.rows) for row in self.claim.rows if row in self.rows}
+        sign = -1 if self.claim.estimate == "factor" else 1
         for a, b in self.pairs:
-            weights[a] = weights.get(a, 0.0) - self._sign / len(self.pairs)
-            weights[b] = weights.get(b, 0.0) + self._sign / len(self.pairs)
+            weights[a] = weights.get(a, 0.0) - sign / len(self.pairs)
+            weights[b] = weights.get(b, 0.0) + sign / len(self.pairs)
         return weights
 
     @property
@@ -98,10 +99,6 @@ class Contrast:
         """The 95 % interval of an estimate, in the claim's unit."""
         low, high = estimate.interval()
         return self.in_unit(low), self.in_unit(high)
-
-    @property
-    def _sign(self) -> int:
-        return -1 if self.claim.estimate == "factor" else 1
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Of which claims the README and the pages ask, and what all claims of the sources come to."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from capsexp.results.cells import Cell
 from capsexp.results.claims import HOLDS, Evidence, MeasuredClaim
 from capsexp.results.study import StudyResults
 
@@ -23,20 +23,16 @@ class Asked:
         statement, on, data = self.one.claim.question.rpartition(" on ")
         return (statement, data) if on else (data, "")
 
-    def reads(self, other: "Asked") -> bool:
-        """Whether it is the same question of other networks or trainings."""
-        return self.one.claim.question == other.one.claim.question and self.one.key != other.one.key
-
 
 def asked(measured: Sequence[StudyResults]) -> list[Asked]:
     """The claims that have a question, each question once; with a counted claim, other ones are readings."""
     every = [Asked(results, one) for results in measured for one in results.claims if one.claim.question]
-    mains: dict[str, Asked] = {}
+    groups: dict[str, dict[object, Asked]] = {}
     for claim in sorted(every, key=lambda asked: not asked.one.claim.counted):
-        mains.setdefault(claim.one.claim.question, claim)
+        groups.setdefault(claim.one.claim.question, {}).setdefault(claim.one.key, claim)
     return [
-        replace(main, readings=[*{other.one.key: other.one for other in every if other.reads(main)}.values()])
-        for main in mains.values()
+        replace(main, readings=[other.one for other in others])
+        for main, *others in (group.values() for group in groups.values())
     ]
 
 
@@ -65,28 +61,14 @@ def conjoined(names: Iterable[str]) -> str:
 class Counts:
     """How many claims hold and how many don't, by evidence, which is never added up; and how many aren't decided."""
 
-    claims: int
     decided: Mapping[Evidence, tuple[int, int]]
     open: int
     untested: int
 
 
-def counts(claims: Iterable[MeasuredClaim]) -> Counts:
+def counts(claims: Sequence[MeasuredClaim]) -> Counts:
     """The counts of these claims."""
-    every = [*claims]
-    decided = {
-        evidence: (
-            sum(claim.decided in HOLDS for claim in of_kind),
-            sum(claim.decided not in HOLDS for claim in of_kind),
-        )
-        for evidence in get_args(Evidence)
-        for of_kind in [[claim for claim in every if claim.is_decided and claim.evidence == evidence]]
-    }
-    tested = sum(claim.effect is not None or claim.verdict == "open" for claim in every)
-    return Counts(len(every), decided, tested - sum(map(sum, decided.values())), len(every) - tested)
-
-
-def printed_accuracies(measured: Sequence[StudyResults]) -> list[Cell]:
-    """The accuracies in the paper's training whose printed number has a verdict; each printed number once."""
-    cells = [cell for results in measured for cell in results.cells if cell.verdict and cell.measure == "accuracy"]
-    return [*{(cell.published, *cell.keys): cell for cell in cells}.values()]
+    found = Counter((one.evidence, one.decided in HOLDS) for one in claims if one.is_decided)
+    decided = {evidence: (found[evidence, True], found[evidence, False]) for evidence in get_args(Evidence)}
+    tested = sum(claim.effect is not None or claim.verdict == "open" for claim in claims)
+    return Counts(decided, tested - found.total(), len(claims) - tested)

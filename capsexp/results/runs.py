@@ -110,12 +110,11 @@ def with_project(own: Sequence[Run]) -> list[Run]:
 def read_run(path: Path) -> Run:
     """The run of a record's file; raises InputError."""
     try:
-        run = run_of(records.read(path))
+        return run_of(records.read(path))
     except CapsexpError as error:
         raise InputError(str(error)) from None
     except (OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){RUN_AGAIN}") from None
-    return run
 
 
 def run_of(record: Record) -> Run:

@@ -4,16 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from capsexp.results.cells import (
-    ByTraining,
-    Cell,
-    MeasuredRow,
-    by_training,
-    cells_of,
-    common_levels,
-    rows_of,
-    with_levels,
-)
+from capsexp.results import cells
+from capsexp.results.cells import ByTraining, Cell, MeasuredRow, rows_of
 from capsexp.results.claims import MeasuredClaim, corrected, measure_claim
 from capsexp.results.runs import Run, with_project
 from capsexp.results.statistics import Pools
@@ -103,7 +95,7 @@ def measure(
             whole = {one.study.name for one in own.values()} if not typed else set()
             loaded = (studies.load(name) for name in studies.names() if name not in whole)
             others = [study for study in loaded if study.source == source and not study.extends]
-        known = by_training(with_project(runs) if extends else runs)
+        known = cells.by_training(with_project(runs) if extends else runs)
         together = measure_together([*own.values(), *map(select, others)], known, steps or Steps())
         of_source = [claim for one in together if not one.typed for claim in one.claims]
         for at, one in zip(own, together, strict=False):
@@ -115,8 +107,8 @@ def measure(
 def measure_together(selections: Sequence[Selection], runs: ByTraining, steps: Steps) -> list[StudyResults]:
     """Studies without Holm's correction; spreads are pooled, and common levels taken, over the runs that they list."""
     of_studies = [[rows_of(one.study, block, runs) for block in one.blocks] for one in selections]
-    levels = common_levels(chain(*chain(*of_studies)))
-    of_studies = [[[with_levels(row, levels) for row in rows] for rows in own] for own in of_studies]
+    levels = cells.common_levels(chain(*chain(*of_studies)))
+    of_studies = [[[cells.with_levels(row, levels) for row in rows] for rows in own] for own in of_studies]
     pools = Pools(run for row in chain(*chain(*of_studies)) for run in row.all_runs)
     return [_measured(one, own, pools, steps) for one, own in zip(selections, of_studies, strict=True)]
 
@@ -127,6 +119,6 @@ def _measured(selection: Selection, settings: list[list[MeasuredRow]], pools: Po
     for block, rows in zip(selection.blocks, settings, strict=True):
         now, before = block.trained, {} if block is first else first.trained
         shown = [row for row in rows if not now[row.row.name] or now[row.row.name] != before.get(row.row.name)]
-        blocks.append(MeasuredBlock(block, [replace(row, cells=cells_of(study, row, pools)) for row in shown]))
+        blocks.append(MeasuredBlock(block, [replace(row, cells=cells.cells_of(study, row, pools)) for row in shown]))
     claims = [measure_claim(claim, study, settings, pools, steps) for claim in study.claims]
     return StudyResults(study, selection, blocks, claims)

@@ -124,7 +124,8 @@ def _evidence(measured: Sequence[StudyResults]) -> str:
 
 def _literal(measured: Sequence[StudyResults]) -> str:
     """How many printed accuracies that were trained in full agree with ours; nothing without one."""
-    cells = questions.printed_accuracies(measured)
+    known = [cell for one in measured for cell in one.cells if cell.verdict and cell.measure == "accuracy"]
+    cells = [*{(cell.published, *cell.keys): cell for cell in known}.values()]  # each printed number once
     if not cells:
         return ""
     apart = [cell for cell in cells if cell.verdict != "compatible"]

@@ -69,7 +69,8 @@ def _numbers(results: StudyResults) -> str:
     name = next((name for name in results.study.measures if name in MAIN), "accuracy")
     lines = [line for line in block.lines if line.cells[name].n]
     printed = [f" (printed {_printed(line, name)})" * (name in line.row.printed) for line in lines]
-    return ", ".join(f"{line.row.name} {_mean(line, name)}{text}" for line, text in zip(lines, printed, strict=True))
+    numbers = [f"{line.row.name} {texts.average(line.cells[name])}" for line in lines]
+    return ", ".join(map("".join, zip(numbers, printed, strict=True)))
 
 
 def title(results: StudyResults) -> str:
@@ -207,7 +208,7 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
         columns.append((f"{head}, here", "r", [_measured(line, name, usual) for line in trained]))
         columns.append(("verdict", "l", [line.cells[name].verdict or "" for line in trained]))
         if name == "accuracy":
-            last, best = ([_mean(line, name) for line in trained] for name in ("last", "accuracy"))
+            last, best = ([texts.average(line.cells[name]) for line in trained] for name in ("last", "accuracy"))
             if first and last != best:
                 columns.append(("last epoch %", "r", last))
             notes = ["In each row the last epoch is as good as the best."] * (last == best and any(last))
@@ -237,21 +238,16 @@ def _printed(line: MeasuredRow, measure: str) -> str:
     return texts.printed(number, measure) if number else "–"
 
 
-def _mean(line: MeasuredRow, measure: str) -> str:
-    cell = line.cells[measure]
-    return texts.average(cell) if cell.n else ""
-
-
 def _measured(line: MeasuredRow, measure: str, usual: int) -> str:
     """The number with what befell its runs; in brackets the number of seeds, if it isn't the usual one."""
     cell = line.cells[measure]
     long = any(len(run.curve) >= LONG for run in line.runs)
     if measure not in ("accuracy", *EPOCHS * long) and measure not in line.row.published:
         return ""
-    failed = texts.part_of("failed", cell.failed, cell.runs) if measure == "accuracy" else ""
     tried = "runs of all combinations " * bool(cell.best_of)  # the number is of the best one alone
-    unlearned = texts.part_of(f"{tried}didn't learn", cell.unlearned, cell.runs) if measure == "accuracy" else ""
-    return ", ".join(filter(None, [texts.measured(cell, cell.n != usual), failed, unlearned]))
+    befell = {"failed": cell.failed, f"{tried}didn't learn": cell.unlearned} if measure == "accuracy" else {}
+    parts = [f"{number} of {cell.runs} {what}" for what, number in befell.items() if number]
+    return ", ".join(filter(None, [texts.measured(cell, cell.n != usual), *parts]))
 
 
 def claims_table(title: str, claims: Sequence[MeasuredClaim]) -> Table:
@@ -317,7 +313,7 @@ def best_of(results: StudyResults) -> list[str]:
 def commands(results: StudyResults) -> list[str]:
     """The commands that repeat the runs: of all rows in each setting, and of the first row alone."""
     study = results.study
-    own = ["capsexp", *searchpath.as_portable_option()]
+    own = ["capsexp", *searchpath.as_option(searchpath.portable_path)]
     typed, setting = portable(results.typed_words), results.selection.setting
     lines = [shlex.join([*own, "reproduce", study.name, *[f"--budget={setting}"] * (setting != PAPER), *typed])]
     if study.laptop and not results.typed:

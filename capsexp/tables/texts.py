@@ -87,11 +87,6 @@ def measured(cell: Cell, count: bool = True) -> str:
     return f"{text} ({cell.n})" if count and cell.measure != "parameters" else text
 
 
-def part_of(what: str, number: int, whole: int) -> str:
-    """1 of 5 failed, or nothing for none."""
-    return f"{number} of {whole} {what}" if number else ""
-
-
 def spent(runs: Iterable[Run]) -> str:
     """12 runs, 3.4 hours; 1 run, 22 minutes; nothing without runs."""
     each = [run.hours for run in runs]
@@ -149,11 +144,11 @@ def claimed(claim: Claim) -> str:
     return claim.claimed.replace("-", "−") + ("" if unit == " points" else unit)
 
 
-def effect(claim: Claim, one: Effect | None, unit: bool = True, interval: bool = True) -> str:
+def effect(claim: Claim, one: Effect | None, interval: bool = True) -> str:
     """+1.00 points, and its interval: (−0.82 to +2.82)."""
     if one is None:
         return ""
-    text, ends = _size(claim, one.value) + (_unit(claim) if unit else ""), one.interval if interval else None
+    text, ends = _size(claim, one.value) + _unit(claim), one.interval if interval else None
     return f"{text} ({_size(claim, ends[0])} to {_size(claim, ends[1])})" if ends else text
 
 
@@ -182,25 +177,20 @@ def _size_answer(one: MeasuredClaim) -> str:
     return {"open": "size open", "compatible": "compatible"}.get(one.decided_size or "", "") if share(one) else ""
 
 
-def unlearned(one: MeasuredClaim) -> str:
-    """7 of 15 runs didn't learn; nothing where all did."""
-    return f"{one.unlearned} of {plural(one.runs, 'run')} didn't learn" if one.unlearned else ""
-
-
 def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     """A measured claim as tables show it."""
     claim = one.claim
     shown = one.decided in DECIDED
     last = _size(claim, one.last.value) if one.last and shown else ""
     differs = last and one.effect and last != _size(claim, one.effect.value)
-    before = one.decided != one.verdict
+    before, told = one.decided != one.verdict, "didn't learn" in one.reason
     parts = [
         one_line(one.reason),
         share(one),
         _size_answer(one),
         f"{none_above(one) if one.verdict == 'none above' else one.verdict} before correction" if before else "",
         f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
-        unlearned(one) if "didn't learn" not in one.reason else "",
+        f"{one.unlearned} of {plural(one.runs, 'run')} didn't learn" * (one.unlearned > 0 and not told),
         f"{one.failed} failed" if one.failed else "",
         f"last epoch {last}" if differs else "",
         f"needs {one.seeds} seeds" if one.seeds else "too few test images" if one.seeds == 0 else "",
