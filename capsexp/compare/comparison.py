@@ -28,9 +28,6 @@ COMPARED: tuple[MeasureName, ...] = ("accuracy", "first_five", "first_epoch", "r
 
 _LISTED = 3  # kinds of runs in an error message
 
-#: The verdicts on an increase from A to B.
-WORDS = {"supported": "B is higher", "contradicted": "B is lower", "none above": "B isn't higher"}
-
 
 def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     """A line per measure, and a line for each record that can't be used.
@@ -192,4 +189,5 @@ def _heads(a: str, b: str) -> tuple[str, str, str]:
 
 
 def _verdict(one: MeasuredClaim) -> str:
-    return WORDS.get(one.verdict, ", ".join(filter(None, [one.verdict, one.reason])))
+    words = {"supported": "B is higher", "contradicted": "B is lower", "none above": texts.none_above(one)}
+    return words.get(one.verdict, ", ".join(filter(None, [one.verdict, one.reason])))
