@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, contents, decoding, labelled
+from capsexp.data.reader import Images, Reader, decoding, labelled
 
 #: Folder, training files, test file, file with the classes' names: those of torchvision's classes.
 _LAYOUTS = {
@@ -39,7 +39,7 @@ class CIFAR(Reader):
 def _batch(path: Path, classes: int) -> Images:
     """One pickle's images; `data` holds a row of red, green and blue planes for each."""
     with decoding(path):
-        entries = _Unpickler(io.BytesIO(contents(path)), encoding="latin1").load()
+        entries = _Unpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
         images = entries["data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         labels = entries["labels"] if "labels" in entries else entries["fine_labels"]
         return labelled(images, np.array(labels), classes, path)

@@ -179,7 +179,7 @@ def _rows(
     names = [PurePosixPath(row[columns["file"]].strip().replace("\\", "/")) for row in rows]
     found = [by_name.get(str(name)) or by_name.get(name.name) or [] for name in names]
     missing = [
-        f"{name} is {'in several folders' if places else 'not there'}"
+        f"{name} is {'several files' if places else 'not there'}"
         for name, places in zip(names, found, strict=True)
         if len(places) != 1
     ]

@@ -5,7 +5,6 @@ Vollgraf (2017), "Fashion-MNIST". Clanuwat et al. (2018), "Deep Learning for Cla
 """
 
 import math
-import struct
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -44,9 +43,9 @@ def idx_array(path: Path) -> NDArray[np.uint8]:
         begin = stream.read(4)
         if begin[:3] != b"\0\0\x08":
             raise ValueError("not an idx file of bytes")
-        shape = struct.unpack(f">{begin[3]}I", stream.read(4 * begin[3]))
+        shape = np.frombuffer(stream.read(4 * begin[3]), ">u4").tolist()
         if math.prod(shape) > host_memory():
-            raise ValueError(f"says {list(shape)}, more bytes than this machine has")
+            raise ValueError(f"says {shape}, more bytes than this machine has")
         parts = iter(lambda: stream.read(_CHUNK), b"")  # read at once, they would take as much memory as they say
         values = b"".join(islice(parts, math.prod(shape) // _CHUNK + 2))  # and a small gzipped file can have any number
         return np.frombuffer(values, np.uint8).reshape(shape)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from capsexp.config.schema import Config, training_preprocess
 from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
-from capsexp.data.reader import first_of_each, part_of_each
+from capsexp.data.reader import in_proportion, part_of_each
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, Synthesis
 from capsexp.errors import InputError
@@ -175,8 +175,8 @@ def _first(labels: Tensor, count: int | None, own: bool) -> Tensor | slice:
     if count is None or count >= len(labels) or labels.ndim > 1 or not (own or followers > 0.75 * len(labels)):
         return slice(count)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    kept = torch.from_numpy(first_of_each(labels.numpy(), order.numpy(), count)) if own else order[:count]
-    return kept.sort().values
+    order = torch.from_numpy(in_proportion(labels.numpy(), order.numpy())) if own else order
+    return order[:count].sort().values
 
 
 def _on(device: torch.device, split: Split) -> Split:

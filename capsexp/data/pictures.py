@@ -140,8 +140,6 @@ def _problem(file: Path) -> str | None:
         raise unreadable(file, error) from error
     if not stat.S_ISREG(status.st_mode):
         return "not a regular file"
-    if not status.st_size:
-        return "empty"
     return f"has {status.st_size // 10**6:,} MB; must have at most 256" if status.st_size > _MAX_BYTES else None
 
 
@@ -153,6 +151,8 @@ def _opened(source: Picture, max_pixels: float = math.inf) -> Image.Image:
         return Image.fromarray(source)
     if problem := _problem(source):
         raise ValueError(problem)
+    if not source.stat().st_size:
+        raise ValueError("empty")
     image = Image.open(source, formats=FORMATS)  # reads the header
     if (pixels := math.prod(image.size)) > max_pixels:
         image.close()

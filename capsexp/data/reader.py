@@ -94,7 +94,7 @@ def part_of_each(
     """
     if groups is not None:
         return _whole_groups(labels, order, count, groups)
-    first = _in_proportion(labels, order)
+    first = in_proportion(labels, order)
     _, last = np.unique(labels[first[::-1]], return_index=True)  # of each class, counted from the end
     first = np.delete(first, len(first) - 1 - last)
     return np.sort(first[: max(count, len(np.unique(labels[first])))])
@@ -119,12 +119,7 @@ def _whole_groups(
     return np.flatnonzero(np.isin(groups, list(chosen)))
 
 
-def first_of_each(labels: NDArray[np.int64], order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """As `part_of_each`, but exactly `count`, and all of a class where it has few."""
-    return np.sort(_in_proportion(labels, order)[:count])
-
-
-def _in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
+def in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
     """`order`, changed so that it begins with one of each class and goes on with the classes in proportion."""
     _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
     ranks = np.empty(len(order))  # within the class
@@ -136,12 +131,6 @@ def _in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArr
 def unpacked(path: Path) -> gzip.GzipFile | BufferedReader:
     """A file, open, that is read decompressed if it is gzipped."""
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-
-
-def contents(path: Path) -> bytes:
-    """A file's contents, decompressed if it is gzipped."""
-    with unpacked(path) as stream:
-        return stream.read()
 
 
 def host_memory() -> int:

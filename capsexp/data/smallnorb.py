@@ -5,7 +5,7 @@ A file is a magic number, the number of dimensions, the dimensions (three at lea
 little-endian, and the values. `dat` holds [N, cameras, 96, 96] uint8, left camera first; `cat` holds [N] int32.
 """
 
-import struct
+import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import RENEW, Images, Reader, contents, decoding, labelled
+from capsexp.data.reader import RENEW, Images, Reader, decoding, labelled
 from capsexp.errors import InputError
 
 _URL = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
@@ -56,12 +56,13 @@ class SmallNORB(Reader):
 def _matrix(path: Path) -> NDArray[Any]:
     """The array in a file; a plain file is memory-mapped."""
     with decoding(path):
-        packed = path.suffix == ".gz"
-        raw: NDArray[Any] = np.frombuffer(contents(path), np.uint8) if packed else np.memmap(path, mode="r")
-        magic, dimensions = struct.unpack("<ii", raw[:8].tobytes())
+        raw: NDArray[Any] = np.memmap(path, mode="r")
+        if path.suffix == ".gz":
+            raw = np.frombuffer(gzip.decompress(raw.data), np.uint8)
+        magic, dimensions = raw[:8].view("<i4").tolist()
         if magic not in _TYPES or not 1 <= dimensions <= 4:
             raise ValueError(f"no byte or integer matrix (magic number {magic:#x})")
-        shape = struct.unpack(f"<{dimensions}i", raw[8 : 8 + 4 * dimensions].tobytes())
+        shape = raw[8 : 8 + 4 * dimensions].view("<i4").tolist()
         if min(shape) < 1:
             raise ValueError(f"dimensions {list(shape)}")
         return raw[8 + 4 * max(dimensions, 3) :].view(_TYPES[magic]).reshape(shape)

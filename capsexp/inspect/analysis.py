@@ -111,14 +111,7 @@ def analyse(restored: Restored, image: InputImage) -> Analysis:
         if not scores.isfinite().all():
             raise RunError(f"{restored.path}: its network's scores of {image.name} are not finite")
         traversal = traverse(restored.module, image.pixels).float() if restored.module.decoder else None
-    layers = _layers(captured, scores.argmax(dim=1)) if captured.layers else []
+    iterations = range(max((len(layer.coefficients) for layer in captured.layers), default=0))
+    by_iteration = [captured.coefficients_to(scores.argmax(dim=1), iteration) for iteration in iterations]
+    layers = [LayerAnalysis(layer, [each[at][0] for each in by_iteration]) for at, layer in enumerate(captured.layers)]
     return Analysis(restored, image, captured, layers, traversal)
-
-
-def _layers(captured: Observed, predicted: Tensor) -> list[LayerAnalysis]:
-    iterations = range(len(captured.layers[-1].coefficients))
-    coefficients = zip(*(captured.coefficients_to(predicted, iteration) for iteration in iterations), strict=True)
-    return [
-        LayerAnalysis(layer, [each[0] for each in to_predicted])
-        for layer, to_predicted in zip(captured.layers, coefficients, strict=True)
-    ]

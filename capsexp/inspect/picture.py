@@ -80,9 +80,11 @@ def draw_scores(axis: Axes, analysis: Analysis) -> None:
 def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
     """The contributions of the children to the predicted class by position, iteration by iteration."""
     height, width, types = layer.presence.shape
+    number, layers = analysis.layers.index(layer) + 1, len(analysis.layers)
+    which = "routing" if layers == 1 else f"routing, layer {number} of {layers}"
     _title(
         part,
-        f"{_which(analysis, layer)}: contribution of its child capsules ({types} at each of {height}×{width} "
+        f"{which}: contribution of its child capsules ({types} at each of {height}×{width} "
         f"positions) to {analysis.class_names[analysis.predicted]}: Σ coefficient × presence",
     )
     count = len(layer.coefficients)
@@ -95,11 +97,6 @@ def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
     for axis in axes[len(iterations) : -1]:
         axis.axis("off")
     _entropies(axes[-1], layer)
-
-
-def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
-    number, count = analysis.layers.index(layer) + 1, len(analysis.layers)
-    return "routing" if count == 1 else f"routing, layer {number} of {count}"
 
 
 def _entropies(axis: Axes, layer: LayerAnalysis) -> None:

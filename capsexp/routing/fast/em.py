@@ -15,7 +15,7 @@ G = ∂L/∂μ − 2 ∂L/∂σ² μ (1 − Σ_i s_ij), and Σ_i s_ij ∂s_ij = 
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,14 +27,6 @@ from capsexp.nn.routing import Capsules
 from capsexp.routing.em import VARIANCE_FLOOR, WEIGHT_FLOOR, EMRouting, Gaussians
 from capsexp.routing.fast.loops import Loops, em_backward, em_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
-
-
-class Assignment(NamedTuple):
-    """What the E-step reads: log p_ij + log a_j = offset_j − ½ Σ_d precision_jd (v_ijd − mean_jd)²."""
-
-    mean: Tensor  # [B, H', W', J, D]
-    precision: Tensor  # [B, H', W', J, D]
-    offset: Tensor  # [B, H', W', J]
 
 
 class FastEMRouting(FastRouting, EMRouting):
@@ -60,13 +52,10 @@ class FastEMRouting(FastRouting, EMRouting):
             for iteration in range(1, self.iterations + 1):
                 gaussians = fitted_without_votes(votes, weight, assignment)
                 logits = self.logits(gaussians, iteration)
-                assignment = self._assignment(gaussians, logits)
+                scale = 1 / gaussians.mean.shape[-1] if self.density == "mean" else 1  # of log p
+                offset = logsigmoid(logits) - scale * gaussians.variance.log().sum(dim=-1) / 2
+                assignment = gaussians.mean, scale / gaussians.variance, offset
             return Capsules(votes.of_places(gaussians.mean), votes.of_places(logits.sigmoid()))
-
-    def _assignment(self, gaussians: Gaussians, logits: Tensor) -> Assignment:
-        scale = 1 / gaussians.mean.shape[-1] if self.density == "mean" else 1  # of log p
-        offset = logsigmoid(logits) - scale * gaussians.variance.log().sum(dim=-1) / 2
-        return Assignment(gaussians.mean, scale / gaussians.variance, offset)
 
 
 def fitted_without_votes(votes: VoteInputs, weight: Tensor, assignment: Sequence[Tensor]) -> Gaussians:
@@ -75,8 +64,9 @@ def fitted_without_votes(votes: VoteInputs, weight: Tensor, assignment: Sequence
     Args:
         votes: with activations.
         weight: theirs, in the type of the products' factors.
-        assignment: an `Assignment`, of the iteration before; on a CPU also queries [B, H', W', J, D] alone, with which
-            R_i is the softmax of v_ij · query_j; with nothing all R_ij are 1/J.
+        assignment: of the iteration before, mean and precision [B, H', W', J, D] and offset [B, H', W', J], with which
+            log p_ij + log a_j = offset_j − ½ Σ_d precision_jd (v_ijd − mean_jd)²; on a CPU also queries
+            [B, H', W', J, D] alone, with which R_i is the softmax of v_ij · query_j; with nothing all R_ij are 1/J.
     """
     assert votes.activations is not None
     children = at_least_float32(votes.poses)

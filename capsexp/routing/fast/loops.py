@@ -166,7 +166,7 @@ def _library(dtype: torch.dtype, parents: int, rows: int, columns: int, inner: i
         name = f"votes-{hashlib.sha256(content).hexdigest()[:32]}.so"
         try:
             return _loaded(_cache() / name, command)
-        except OSError:  # a full, read-only or foreign folder; a damaged file
+        except (OSError, RuntimeError):  # a full, read-only, foreign or unknown folder; a damaged file
             with tempfile.TemporaryDirectory() as folder:
                 return _loaded(Path(folder) / name, command)  # stays mapped when its file is removed
     except (OSError, ValueError, subprocess.SubprocessError) as error:

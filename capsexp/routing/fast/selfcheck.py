@@ -48,7 +48,8 @@ def agrees(layer: "FastLayer", votes: VoteInputs) -> bool:
     # All on a GPU, whose kernels are launched by their number; on a CPU as many as the loops need, and for each thread
     # the places of a whole vector and of a part of one.
     vectors = torch.get_num_threads() * LANES // math.prod(votes.places)
-    needed = max(2, vectors + 1, -(-loops.MIN_VOTES // votes.elements))
+    elements = math.prod(votes.places) * weight.numel() * poses.shape[-1] // weight.shape[3] ** 2  # of an image's votes
+    needed = max(2, vectors + 1, -(-loops.MIN_VOTES // elements))
     images = len(poses) if poses.is_cuda else min(len(poses), needed)
     factors = in_autocast_dtype(weight[:0]).dtype
     shapes = images, poses.shape[1:], activations is None, weight.shape, *window
@@ -135,9 +136,8 @@ def _parents_and_gradients(layer: CapsuleLayer, children: Capsules, places: Sequ
 def difference(computed: Sequence[Tensor | None], reference: Sequence[Tensor | None], tolerance: float) -> str | None:
     """The largest relative difference in words, where it is above the tolerance or no number."""
     for tensor, expected in zip(computed, reference, strict=True):
-        if expected is None or tensor is None:
-            continue
-        ours, theirs = tensor.cpu().double(), expected.cpu().double()  # some devices have no float64
+        # A missing gradient is 0. On the CPU: some devices have no float64.
+        ours, theirs = (torch.zeros(()) if part is None else part.cpu().double() for part in (tensor, expected))
         error = ((ours - theirs).norm() / theirs.norm().clamp(min=1e-12)).item()
         if not error <= tolerance:
             return f"its numbers differ from the reference's by {error:.1e} of their size"

@@ -1,6 +1,5 @@
 """Votes that are never stored as a whole: what they are recomputed from, and what a fast routing is."""
 
-import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
@@ -22,13 +21,6 @@ class VoteInputs(NamedTuple):
     stride: int
     sum: Callable[[], Tensor]  # Σ_i v_ij, [..., J, D], in one product
     places: tuple[int, ...]  # H', W' of the parents; a linear layer's have none
-
-    @property
-    def elements(self) -> int:
-        """The number of vote elements of an image."""
-        rows, columns = self.weight.shape[2:]
-        pose = rows * (self.poses.shape[-1] // columns)
-        return math.prod(self.places) * len(self.weight) * self.weight.shape[1] * pose
 
     def of_places(self, parents: Tensor) -> Tensor:
         """Of parents [B, H', W', ...] those of the layer, [B, *places, ...]."""
