@@ -96,7 +96,7 @@ def _without_search_path(words: list[str]) -> list[str]:
 def print_error(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
     """Prints an error as one line, after a traceback if requested or for a bug; returns it as one of ours.
 
-    `words` are the overrides of the configuration: the did_you_mean names to a wrong one depend on the others.
+    `words` are the overrides of the configuration: which keys there are depends on the choices among them.
     """
     if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing more is written to the pipe when Python exits

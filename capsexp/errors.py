@@ -31,13 +31,6 @@ class RunError(CapsexpError):
     """A failure in spite of correct input."""
 
 
-class TrainingError(RunError):
-    """A training that failed: the run's name and the reason."""
-
-    def __str__(self) -> str:
-        return "{}: failed: {}".format(*self.args)
-
-
 class BusyError(RunError):
     """Another process trains the run."""
 

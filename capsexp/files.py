@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from capsexp.errors import InputError
 
-PROBE = 1 << 16  # bytes; a record of 250 epochs has 80,000
+PROBE = 1 << 17  # bytes; a record of 250 epochs has 80,000
 ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
 
 

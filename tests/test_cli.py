@@ -2,7 +2,6 @@
 
 import io
 import os
-import pickle
 import signal
 import sys
 import time
@@ -16,7 +15,7 @@ from support import Program, process, raising
 
 from capsexp.cli import Parser, exit_with, print_line
 from capsexp.config.compose import composed
-from capsexp.errors import InputError, TrainingError
+from capsexp.errors import InputError, RunError
 
 Main = Callable[[list[str]], int | None]
 
@@ -69,7 +68,6 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 AGAIN, PIPE = "interrupted: try again", "error: output pipe closed; try again"
 NO_SPACE = OSError(28, "No space left on device")
-PICKLED = pickle.loads(pickle.dumps(TrainingError("a", "nan")))  # as launchers do
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,7 @@ PICKLED = pickle.loads(pickle.dumps(TrainingError("a", "nan")))  # as launchers 
         (lambda words: 1, 1, ""),
         (raising(SystemExit(3)), 3, ""),
         (raising(InputError("seed=x: wrong")), 2, "error: seed=x: wrong"),
-        (raising(PICKLED), 1, "error: a: failed: nan"),
+        (raising(RunError("a: failed: nan")), 1, "error: a: failed: nan"),
         (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, "error: a/b: Not a directory"),
         (raising(NO_SPACE), 1, "error: output: No space left on device"),
         (raising(FileNotFoundError(2, "No such file")), 1, "error: the working folder doesn't exist any more"),

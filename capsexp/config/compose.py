@@ -190,7 +190,7 @@ def _cached(folders: tuple[Path, ...], choices: tuple[str, ...]) -> bytes:
 
 def command_here(*words: str, program: str = "capsexp") -> str:
     """A command line with these words, to be typed in the working folder."""
-    return shlex.join([program, *searchpath.as_option(), *words])
+    return shlex.join([program, *searchpath.as_option(os.path.relpath), *words])
 
 
 def command(overrides: Sequence[str], precision: str) -> str:
@@ -198,7 +198,7 @@ def command(overrides: Sequence[str], precision: str) -> str:
     words = [word for word in portable(overrides) if word != "trainer.precision=auto"]
     if not any(word.startswith("trainer.precision=") for word in words):
         words.append(f"trainer.precision={precision}")
-    return shlex.join(["python", "-m", "capsexp", *searchpath.as_portable_option(), *words])
+    return shlex.join(["python", "-m", "capsexp", *searchpath.as_option(searchpath.portable_path), *words])
 
 
 def portable(overrides: Sequence[str]) -> list[str]:

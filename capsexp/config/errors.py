@@ -40,7 +40,7 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
     if isinstance(error, OmegaConfBaseException):
         return InputError(f"{error.full_key or 'configuration'}: {first_line(error)}")
     if isinstance(error, HydraException) or (
-        isinstance(error, ValueError) and re.match("Config group override|Only one of", str(error))
+        isinstance(error, ValueError) and re.match("Config group override|Only one of|Invalid defaults", str(error))
     ):
         return InputError(first_line(error))
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
@@ -97,8 +97,11 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     if not matched:
         return InputError(": ".join(first_line(part) for part in (error, error.__cause__) if part and str(part)))
     key, _, package = matched[1].partition("@")
-    if package and (file := re.search(r"In '([^']+)'", text)):
-        return InputError(f"{file[1]}.yaml: overrides {key}; must begin with the line # @package _global_")
+    if file := re.search(r"In '([^']+)'", text):
+        hint = did_you_mean(f"/{key.rpartition('/')[2]}", [f"/{group.name}" for group in CONF.iterdir()])
+        local = package and "/" not in key
+        problem = "must begin with the line # @package _global_" if local else f"no such group{hint}"
+        return InputError(f"{file[1]}.yaml: overrides {key}; {problem}")
     if key == "study":
         return InputError("study: capsexp reproduce NAME runs a study")
     if "reference_type=Dict" in text:

@@ -205,8 +205,6 @@ def check(node: dict[str, Any]) -> Config:
 
     Cheap checks come first: a wrong number is an error before torch is imported.
     """
-    if "study" in node:
-        raise InputError("study: its file must begin with the line # @package hydra")
     node = {**node, "data": _completed(node.get("data"))}
     own = isinstance(node["data"], dict) and node["data"].get("path") is not None
     if "protocol" in node and node["protocol"] is None:

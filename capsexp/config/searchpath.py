@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -99,14 +100,9 @@ def as_overrides() -> list[str]:
     return [*search, *(f"++hydra.job.env_set.{_VARIABLE}={_quoted(folder)}" for folder in _typed())]
 
 
-def as_option() -> list[str]:
-    """What was typed, for a command in the working folder."""
-    return [f"--config-dir={os.path.relpath(folder)}" for folder in _typed()]
-
-
-def as_portable_option() -> list[str]:
-    """What was typed, for the command in a record."""
-    return [f"--config-dir={portable_path(folder)}" for folder in _typed()]
+def as_option(path: Callable[[str], str]) -> list[str]:
+    """What was typed, for a command: `path` is os.path.relpath in the working folder, portable_path in a record."""
+    return [f"--config-dir={path(folder)}" for folder in _typed()]
 
 
 def portable_path(path: str) -> str:

@@ -49,8 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
                     ended += f": {now} trained now, {shipped} came with the repository"
                 problems = _print_tables(options, jobs[0].planned.config.paths, ended)
         finally:
-            failed = [job for job in jobs if job.state == "failed"]
-            monitor.print_errors([*problems, *barred, *(f"{job.name}: {monitor.failure(job)}" for job in failed)])
+            failed = monitor.print_errors(planned, problems)
     return FAILED if barred or problems or failed else DONE
 
 
@@ -106,8 +105,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError(f"--budget={options.budget}: no such budget{found}")
     declared = options.budget in (PAPER, LAPTOP)  # any other budget is typed, on top of the paper's training
     options.setting = options.budget if declared else PAPER
-    hydra = [word for word in options.overrides if word.startswith("hydra")]
-    paths = [word for word in options.overrides if word.startswith("paths.")]
+    hydra = [word for word in options.overrides if typed_key(word).startswith("hydra")]
+    paths = [word for word in options.overrides if typed_key(word).startswith("paths.")]
     options.for_launcher = [*hydra, *launcher_words(options), *paths]
     typed = [word for word in options.overrides if word not in hydra]
     options.overrides = [*([] if declared else [f"budget={options.budget}"]), *typed]

@@ -52,7 +52,7 @@ def launch(jobs: Sequence[Job], options: Options) -> None:
     handle_signals(interrupt)
     for job in jobs:
         if job.state == "failed" and options.retry:
-            job.state, job.progress = "waiting", Progress()
+            job.state, job.progress, job.failures = "waiting", Progress(), 1
     at_a_time, devices = concurrency(jobs, options.jobs)
     deadline = time.monotonic() + 60 * (options.time_limit or math.inf)
     monitor = Monitor(jobs, at_a_time)
@@ -187,7 +187,7 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
         known = print_error(error, [])
-        progress.error = str(known.args[-1]).encode()[:500]  # without the run's name
+        progress.error = str(known).removeprefix(f"{planned.name}: failed: ").encode()[:500]
         full = is_out_of_memory(error.__cause__)
         raise SystemExit(_FULL if full else _BUSY if isinstance(error, BusyError) else known.exit_code) from None
 

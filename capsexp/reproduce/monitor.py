@@ -120,17 +120,14 @@ def ended(runs: Collection[Job | InputError]) -> str:
     return f"{count(jobs, 'finished')} of {plural(len(runs), 'run')} finished{more}"
 
 
-def failure(job: Job) -> str:
-    """Why a job failed, and where its output is."""
-    output = job.planned.folder / OUTPUT
-    return job.outcome + (f" (its output: {output})" if output.exists() else "")
-
-
-def print_errors(errors: Iterable[str]) -> None:
-    """Prints a line an error, below what has been printed."""
+def print_errors(planned: Planned, problems: Iterable[str] = ()) -> bool:
+    """Prints a line an error, below what has been printed: of a failed run, with its output's file; whether one is."""
+    outputs = {job: job.planned.folder / OUTPUT for job in planned.jobs if job.state == "failed"}
+    failed = [f"{job.name}: {job.outcome}" + f" (its output: {path})" * path.exists() for job, path in outputs.items()]
     sys.stdout.flush()
-    for error in errors:
+    for error in [*problems, *planned.barred, *failed]:
         print_line(f"error: {error}", sys.stderr)
+    return bool(failed)
 
 
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:

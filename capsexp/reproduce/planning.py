@@ -15,7 +15,6 @@ from typing import Literal
 
 import torch
 
-from capsexp.config.checks import typed_key
 from capsexp.config.compose import command, distinguishing, portable, varied
 from capsexp.config.schema import Config
 from capsexp.config.searchpath import ROOT
@@ -68,8 +67,7 @@ class Job:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Its overrides, without those of this machine; the seed is the last."""
-        words = portable(self.overrides)
-        return tuple(sorted(words, key=lambda word: typed_key(word) == "seed"))
+        return (*_without_seed(tuple(portable(self.overrides))), f"seed={self.planned.config.seed}")
 
     @property
     def left(self) -> int:

@@ -142,6 +142,4 @@ def _summarised(planned: "Planned", seconds: float) -> int:
         screen.print_screen(measure_sweep(valid, Path(paths.results)), TYPED, ended, None, paths.logs)
     else:
         print_line(ended)
-    failed = [job for job in jobs if job.state == "failed"]
-    monitor.print_errors([*planned.barred, *(f"{job.name}: {monitor.failure(job)}" for job in failed)])
-    return FAILED if failed else WRONG_INPUT if planned.barred else DONE
+    return FAILED if monitor.print_errors(planned) else WRONG_INPUT if planned.barred else DONE

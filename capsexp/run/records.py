@@ -53,7 +53,7 @@ class Record:
     parameters: _Count
     peak_memory_mb: Json  # of `device`, null on a CPU, and of `host`
     data: Json  # `note`, `checksum`, and the number of `test_images`, which older records lack
-    provenance: Json  # see environment.provenance
+    provenance: Json  # see capsexp.run.provenance
     chance_accuracy: _Percent | None = None  # of guessing the most frequent of the evaluated labels each time
     correct: dict[str, str] | None = None  # a bit a test image, packed, by the accuracy's field
 
