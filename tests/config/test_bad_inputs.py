@@ -238,7 +238,6 @@ BAD_COMMANDS = [
     ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
     ("capsexp inspect 3", "missing: IMAGE"),
     ("capsexp figures data=mnist", "data: not used here"),
-    ("capsexp study=jiao_table2", "study: capsexp reproduce NAME runs a study"),
     ("capsexp figures huang_fig31", "huang_fig31: no such figure; did you mean huang_fig1"),
     ("capsexp figures --seeds", "unrecognized arguments: --seeds"),
     ("capsexp figures paths.result=x", "paths.result: no such key; did you mean results"),
