@@ -86,7 +86,7 @@ def main(words: Sequence[str]) -> int:
                 print(f"{study.name}: {claim.text}", flush=True)
                 configs = {row: block.runs[row][0].config for row in claim.compared}
                 claims[name_of(claim, block)] = seconds_of(claim, configs, options.batch_size, options.rounds)
-    made = {"device": f"{processor()}, one thread", "claims": claims}
+    made = {"device": f"{processor()}, one thread, batches of {options.batch_size}", "claims": claims}
     write_file(options.results / "benchmarks" / "claims.json", json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     return 0
 

@@ -65,7 +65,8 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
             intervals += [f"{title}: {texts.effect(claim, one.effect)}"] if one.effect and one.effect.interval else []
     common_words, *heads = _heads(*sides)
     a_runs, b_runs = (
-        f"{plural(len(row.runs), 'run')} of {row.runs[0].words}"
+        f"{plural(len(row.runs), 'run')} of {' or '.join(dict.fromkeys(run.words for run in row.runs))}"
+        + f", the best of each seed among {len(row.all_runs)}" * (len(row.all_runs) > len(row.runs))
         + f" ({trained[row.row.name]})" * (trained[row.row.name] != training)
         for row in measured
     )

@@ -163,8 +163,9 @@ def check_value(value: object, annotation: Any, key: str) -> Any:
     try:
         return _fitted(value, annotation, key)
     except ValueError:
-        huge = type(value) is int and abs(value) > _LARGEST
-        allowed = f"at most {_LARGEST:,}" if huge else describe(annotation)
+        allowed = describe(annotation)
+        if type(value) is int and abs(value) > _LARGEST and "at most" not in allowed:
+            allowed = f"at most {_LARGEST:,}"
         raise InputError(f"{key}={shown(value)}: must be {allowed}") from None
 
 

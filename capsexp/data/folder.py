@@ -30,7 +30,7 @@ _SPLITS = ("train", "test", "val")
 
 @dataclass(kw_only=True)
 class Folder(Options, Reader):
-    """Reads the images at `data.path`. The md5 is that of classes and contents, whatever the files' names."""
+    """Reads the images at `data.path`. The md5 is that of classes and contents, in the order of the files' names."""
 
     keys = (_KEY,)
     remedy = ""
@@ -77,6 +77,11 @@ class Folder(Options, Reader):
         path, found = self.source.path, listing(self.source).names
         if sorted(names) == sorted(found) and list(names) != found:
             raise InputError(f"data.class_names={names}: {path} has {found}")
+        labels, columns = self.source.labels or "(", self.source.columns
+        if columns and ("(" in labels or len(columns) > 2):
+            raise InputError(
+                "data.columns: must be two columns of a table, data.labels=FILE.csv: its files, its classes"
+            )
         if has_test(self.source) and (self.test_fraction, self.split_seed) != (Folder.test_fraction, Folder.split_seed):
             raise InputError(f"data.reader: test_fraction and split_seed draw test images, but {path} has its own")
 

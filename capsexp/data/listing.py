@@ -114,14 +114,15 @@ def listing(source: Source) -> Listing:
 
 
 def _check(path: Path, entries: Sequence[Entry]) -> None:
-    """Raises InputError for a class that is only tested, and for a group that is trained on and tested."""
+    """Raises InputError for a class that is only tested, and for a group in two splits."""
     for role, what in {"test": "test", "val": "validation"}.items():
         trained, tested = ([entry for entry in entries if entry.role == one] for one in ("train", role))
         unknown = {entry.name for entry in tested}.difference(entry.name for entry in trained)
         if unknown and trained:
             raise InputError(f"{path}: class {min(unknown)} has {what} images, but no training images")
-        if both := {entry.group for entry in tested if entry.group}.intersection(entry.group for entry in trained):
-            raise InputError(f"{path}: {min(both)} of data.group has training and {what} images")
+        others = {entry.group for entry in entries if entry.group and entry.role != role}
+        if both := others.intersection(entry.group for entry in tested):
+            raise InputError(f"{path}: {min(both)} of data.group has {what} and other images")
 
 
 def _matched(pattern: str, file: Path, path: Path) -> str:
@@ -149,7 +150,7 @@ def _of_table(source: Source) -> tuple[list[Entry], list[str]]:
     for cells, file in _rows(table, path, files, columns, ("file", "class")):
         split, name = cells.get("split", "train"), unicodedata.normalize("NFC", cells["class"])
         if not (roles := _splits_among([split])):
-            raise InputError(f"{table}: split {split}: must be train, val or test")
+            raise InputError(f"{table}: {file.name} has the split {split or 'nothing'}; must be train, val or test")
         entry = Entry(roles[split], name, file, cells.get("group", ""))
         if name and entries.setdefault(file, entry) != entry:
             raise InputError(f"{table}: has {file.name} twice, differently: a picture must have one class and split")
@@ -175,7 +176,9 @@ def _rows(
         text = table.read_bytes().decode("utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter, restval=""))
-    columns, by_name = _columns(table, list(rows[0]) if rows else [], typed, needed), _by_name(path, files)
+    if not rows:
+        raise InputError(f"{table}: has no rows below its first line")
+    columns, by_name = _columns(table, list(rows[0]), typed, needed), _by_name(path, files)
     names = [PurePosixPath(row[columns["file"]].strip().replace("\\", "/")) for row in rows]
     found = [by_name.get(str(name)) or by_name.get(name.name) or [] for name in names]
     missing = [
@@ -285,8 +288,8 @@ def array_files(path: Path) -> list[Path]:
 def _of_idx(path: Path) -> list[Entry]:
     """The idx files of one set in a folder; raises InputError for those of several."""
     found = {one: match for one in array_files(path) if (match := re.fullmatch(_IDX, one.name))}
-    if len(sets := {match[1] for match in found.values()}) > 1:
-        raise InputError(f"{path}: idx files of several sets ({', '.join(sorted(map(str, sets)))}): a folder for each")
+    if len(sets := {match[1] or "" for match in found.values()}) > 1:
+        raise InputError(f"{path}: idx files of several sets ({', '.join(sorted(sets))}): a folder for each")
     entries: list[Entry] = []
     for role in ("train", "test"):
         files = {match[3]: file for file, match in found.items() if (match[2] == "train") == (role == "train")}

@@ -48,6 +48,11 @@ class Options:
     invert: bool = False  # dark becomes light
     max_pixels: Annotated[int, Ge(1)] = 50_000_000  # of a picture before it is resized
 
+    def __post_init__(self) -> None:
+        ends = self.float_range
+        if ends is not None and not (len(ends) == 2 and ends[0] < ends[1]):
+            raise InputError(f"data.reader.float_range={ends}: must be two numbers, the smaller first")
+
 
 @dataclass
 class Conversion(Options):

@@ -186,8 +186,10 @@ def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -
         raise InputError(f"data.channels=1: must be 3, since the images of {name} are in colour")
     side = images.shape[1]
     size = side if size is None else size
-    if images.shape[2] != side or size > side:
-        raise InputError(f"data.size={size}: must be at most {side}; images of {name} are {side}×{images.shape[2]}")
+    if images.shape[2] != side:
+        raise InputError(f"{name}: images must be square; they are {side}×{images.shape[2]}")
+    if size > side:
+        raise InputError(f"data.size={size}: must be at most {side}; images of {name} are {side}×{side}")
     planes = images[:, None] if grey else images.transpose(0, 3, 1, 2)
     planes = planes if size == side else _averaged(planes, size)
     return np.array(np.broadcast_to(planes, (len(planes), channels, size, size)), order="C")

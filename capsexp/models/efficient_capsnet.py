@@ -38,7 +38,7 @@ from capsexp.routing.self_attention import SelfAttentionRouting
 
 
 class EfficientCapsNet(CapsuleNetwork):
-    """For images of 12×12 pixels and more; the depthwise kernel is as large as the feature map.
+    """For images of 11×11 pixels and more; the depthwise kernel is as large as the feature map.
 
     Args:
         routing: makes the class capsules' procedure, see `capsexp.nn.Routing`; the primary poses are always squashed.

@@ -140,4 +140,6 @@ class ConvolutionalNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> logits [B, J]."""
+        if images.ndim != 4:
+            raise ValueError(f"images must be [B, channels, H, W], not {[*images.shape]}")
         return Prediction(self.layers(images), None)

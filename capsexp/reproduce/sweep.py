@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from capsexp.cli import print_line
 from capsexp.config import compose, searchpath
 from capsexp.config.by_hydra import by_hydra
-from capsexp.config.checks import check_dataclass
+from capsexp.config.checks import check_dataclass, typed_key
 from capsexp.config.schema import without_effect
 from capsexp.errors import DONE, FAILED, WRONG_INPUT, CapsexpError, InputError, duration, first_line, raise_interruption
 from capsexp.run.task import overrides_of, task
@@ -39,7 +39,7 @@ _FOLDER = "hydra.launcher.submitit_folder"  # of the files of submitit's jobs
 def application(words: Sequence[str], name: str = "config", folder: str = "") -> Iterator[tuple[Any, list[str], Any]]:
     """Hydra, the words for it, and the configuration of its own that they make, with nothing swept."""
     words = [*searchpath.as_overrides(), *map(compose.for_hydra, words)]
-    typed = [word.partition("=")[0] for word in words]
+    typed = [*map(typed_key, words)]
     if any(word.startswith("hydra/launcher=submitit") for word in words) and _FOLDER not in typed:
         words.append(f"{_FOLDER}=${{hydra.sweep.dir}}/.submitit")  # its default leaves an empty folder named %j
     if "TORCHELASTIC_RUN_ID" in os.environ and "hydra/launcher" not in typed:

@@ -215,7 +215,7 @@ def _cell(study: Study, measured: MeasuredRow, measure: str, pools: Pools) -> Ce
     judged = MEASURES[measure].judged and is_whole(study, measured.block, measure) and row.counted
     if published is None or not judged or cell.n == 1 or measured.tried < measured.options:
         return cell
-    return _compared(cell, predicted, published)
+    return _compared(cell, predicted, published, study.printed_runs)
 
 
 def _predicted(cell: Cell, runs: Sequence[Run], pools: Pools, printed_runs: int) -> Estimate | None:
@@ -231,7 +231,7 @@ def _predicted(cell: Cell, runs: Sequence[Run], pools: Pools, printed_runs: int)
     return statistics.effect(terms, printed_runs, sampling)
 
 
-def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
+def _compared(cell: Cell, predicted: Estimate, published: Published, printed_runs: int) -> Cell:
     """The cell with the difference from the published number, and the verdict."""
     measure, average = MEASURES[cell.measure], cell.mean or 0.0
     epochs = measure.scale == "epochs"
@@ -239,7 +239,7 @@ def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
     resolution = 0.0 if measure.scale == "percent" and published.value == 100 else published.resolution
     low, high = (measure.scaled(published.value + sign * resolution) for sign in (-1, 1))
     verdict, _ = statistics.judge_printed(predicted, (low, high))
-    deviation = math.sqrt(predicted.variance / (1 + 1 / cell.n))  # of a run
+    deviation = math.sqrt(predicted.variance / (1 / printed_runs + 1 / cell.n))  # of a run
     better = replace(predicted, value=predicted.value + statistics.BETTER_OF_TWO * deviation)
     return replace(
         cell,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from capsexp import Log
 from capsexp.cli import print_line
-from capsexp.config.checks import did_you_mean
+from capsexp.config.checks import unknown_name
 from capsexp.config.searchpath import ROOT
 from capsexp.errors import InputError, duration
 from capsexp.results import runs
@@ -57,7 +57,7 @@ def _of_row(name: str, log: Log) -> Path:
     """The network of a row's first seed that has one, of the source's training before the laptop's."""
     study, row = studies.load(name.partition(":")[0]), name.partition(":")[2]
     if row not in (names := [one.name for one in study.rows if one.run]):
-        raise InputError(f"{name}: no such row{did_you_mean(row, names)} (there are {', '.join(names)})")
+        raise unknown_name(row, f"row of {study.name}", names)
     with own_or_packed(RESULTS if (RESULTS / "runs").is_dir() else ROOT / RESULTS) as results:
         trained_runs, blocks = by_training(runs.read(results)[0]), select(study).blocks
         rows = [one for block in blocks for one in rows_of(study, block, trained_runs) if one.row.name == row]

@@ -11,7 +11,7 @@ Spread. Networks of one data set and setting spread alike, but not equally (empi
 
 with d + n_k − 1 degrees of freedom. D and the floor are declared here: the floor of an accuracy is a quarter of the
 variance of a binomial proportion. (The standard deviations after whole trainings here, pooled by data set, are 0.2 to
-0.8 of that proportion's standard error; two seeds can agree by chance.)
+1.2 of that proportion's standard error; two seeds can agree by chance.)
 
 An effect is Σ_k w_k m_k: a difference, a mean of differences, a slope. Its variance is Σ_k w_k² s_k²/n_k, its degrees
 of freedom are Welch's and Satterthwaite's 1946, at most those of the best known s_k. Interval and p-value are those of
@@ -120,7 +120,7 @@ class Pools:
     def __init__(self, runs: Iterable[Run]) -> None:
         self._runs: dict[PoolKey, list[Run]] = {}
         finished = sorted((run for run in runs if run.status == "finished"), key=lambda run: (run.started, run.key))
-        once = {(run.trained, run.protocol, run.seed): run for run in finished}
+        once = {(run.trained, run.protocol, run.seed): run for run in reversed(finished)}  # the first, as in tables
         for run in once.values():
             self._runs.setdefault(key_of(run), []).append(run)
         self._spreads: dict[tuple[PoolKey, str, str, bool], dict[str, Spread]] = {}

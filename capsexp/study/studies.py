@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import yaml
 
-from capsexp import Positive
+from capsexp import Count, Positive
 from capsexp.config.checks import check_dataclass, unknown_name
 from capsexp.config.compose import parsed
 from capsexp.config.searchpath import choices
@@ -72,7 +72,7 @@ class Row:
     @property
     def name(self) -> str:
         """Its name in claims."""
-        return self.labels[0]
+        return "".join(self.labels[:1])
 
     @cached_property
     def printed(self) -> dict[str, Published]:
@@ -165,7 +165,7 @@ class Study:
     claims: list[Claim] = field(default_factory=list)
     figures: dict[str, str] = field(default_factory=dict)  # in capsexp.figures.catalogue, by name: their titles
     across: str | None = None  # the column whose labels stand along the top of `capsexp reproduce`'s table
-    printed_runs: int = 1  # whose mean a printed number is
+    printed_runs: Count = 1  # whose mean a printed number is
     extends: str = ""  # the study whose rows and claims stand before its own, and that has what it doesn't say
 
     @property
@@ -203,7 +203,7 @@ def load(name: str) -> Study:
     if row:
         rows = {each.name: each for each in load(name).rows}
         if row not in rows:
-            raise unknown_name(f"{name}:{row}", "row", rows)
+            raise unknown_name(row, f"row of {name}", rows)
         return replace(load(name), rows=[rows[row]], claims=[])
     if name not in choices("study"):
         raise unknown_name(name, "study", names())
@@ -225,7 +225,7 @@ def _content(path: Path) -> Any:
 def _checked(name: str, content: object) -> Study:
     """The study that a file's content describes; raises InputError."""
     if isinstance(content, dict):
-        content = {"name": name} | (_extended(content) if "extends" in content else content)
+        content = (_extended(content) if "extends" in content else content) | {"name": name}
     study: Study = check_dataclass(Study, content)
     for wrong, message in _problems(study):
         if wrong:
@@ -240,7 +240,7 @@ def _extended(content: dict[str, Any]) -> dict[str, Any]:
     """
     if (name := f"{content['extends']}") not in names():
         raise InputError(f"extends={unknown_name(name, 'study', names())}")
-    base, added = _content(choices("study")[name]), dict[str, Any]()
+    base, added = _content(choices("study")[name]) or {}, dict[str, Any]()
     if "extends" in base:
         raise InputError(f"extends={name}: must be a study that extends none")
     for key, default in (("rows", {}), ("claims", {"counted": False})):
@@ -275,6 +275,7 @@ def published_number(text: str | None) -> Published | None:
 def _problems(study: Study) -> Iterator[tuple[bool, str]]:
     """What must hold in a study: whether it doesn't, and the error."""
     rows = {row.name for row in study.rows}
+    yield not rows, "rows: must be one at least"
     yield len(rows) < len(study.rows), "rows: their first labels must differ: claims name a row by it"
     for row in study.rows:
         where = f"rows.{row.name}"

@@ -72,5 +72,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     whole = not options.overrides and ":" not in "".join(options.names)
     if options.output is None and whole and not options.latex:
         options.output = options.results / "tables"
+    if options.output is None and options.check:
+        raise InputError("--check: compares pages of whole studies; leave rows and KEY=VALUE out")
     options.readme = README if options.results == RESULTS else None
     return options

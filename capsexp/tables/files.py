@@ -145,7 +145,8 @@ def latex(results: StudyResults) -> str:
 
     table = pages.block_tables(results)[0]
     frame = pd.DataFrame(table.rows, columns=[*map(_tex, table.columns)], dtype=str).map(_tex)
-    caption = _tex(" ".join([pages.title(results), pages.about(results), f"Trained: {table.title}.", *table.notes]))
+    trained = f"Trained: {table.title}." * (not pages.is_of_costs(results.study))
+    caption = _tex(" ".join(filter(None, [pages.title(results), pages.about(results), trained, *table.notes])))
     label = f"tab:{results.study.name}"
     return frame.to_latex(index=False, escape=False, column_format=table.alignment, caption=caption, label=label)
 

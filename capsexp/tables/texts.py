@@ -120,7 +120,7 @@ def _decided(yes: int, no: int, named: bool) -> str:
 
 
 def verdict(one: MeasuredClaim) -> str:
-    """✓ supported so far, ✗ contradicted, ✗ no gain above 0.50 points, ○ open."""
+    """✓ supported so far, ✗ contradicted, ✗ no gain above +0.50 points, ○ open."""
     mark = "✓" if one.decided in HOLDS else "✗" if one.decided in DECIDED else "○"
     said = none_above(one) if one.decided == "none above" else one.decided
     how = {"so far": " so far", "counted": ", counted" if MEASURES[one.claim.measure].counted else ", timed"}
@@ -128,7 +128,7 @@ def verdict(one: MeasuredClaim) -> str:
 
 
 def none_above(one: MeasuredClaim) -> str:
-    """No gain above 0.50 points; of a claimed decrease: no decrease beyond −29.3 %."""
+    """No gain above +0.50 points; of a claimed decrease: no decrease beyond −29.3 %."""
     least = one.least or 0.0
     size = _size(one.claim, least) + _unit(one.claim)
     upwards = one.claim.size.value > 0 if one.claim.size else one.claim.claimed == "increase"

@@ -30,7 +30,7 @@ def test_each_round_has_a_step_of_each_row(
     assert claims.main([f"--results={tmp_path}", "--batch-size=2", "--rounds=3"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "made_table1: CBAM takes time"
     found, block = steps.read(tmp_path), select(made).blocks[0]
-    assert found.device.endswith("one thread")
+    assert found.device.endswith("one thread, batches of 2")
     for one in (of_training, of_inference):
         seconds = found.of(one, block)
         assert {name: len(times) for name, times in seconds.items()} == {"A": 3, "B": 3}

@@ -108,7 +108,7 @@ def test_a_swept_side_is_the_best_of_each_seed(tmp_path: Path) -> None:
     write(tmp_path, [*swept, *runs(CBAM, [94.0, 95.0])])
     table = compared(tmp_path, SWEPT, CBAM)
     assert lines(table)[ACCURACY][:2] == ["94.00 ± 1.41", "94.50 ± 0.71"]
-    assert training(tmp_path, SWEPT, CBAM).endswith("A: 2 runs, B: 2 runs")
+    assert training(tmp_path, SWEPT, CBAM).endswith("A: 2 runs, the best of each seed among 6, B: 2 runs")
 
 
 def test_a_side_can_be_a_single_run(recorded: Path) -> None:

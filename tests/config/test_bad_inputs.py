@@ -40,6 +40,7 @@ BAD_INPUTS = [
     ("optim.lr", "optim.lr: not of the form key=value"),
     # values: one of each kind; all keys below
     (f"optim.patience={10**20}", f"optim.patience={10**20}: must be at most 1,000,000,000,000"),
+    (f"seed={10**20}", f"seed={10**20}: must be a whole number at least 0 and at most 4,294,967,295"),
     ("optim.lr=", "optim.lr=: must be a number above 0"),
     ("budget.epochs=0", "budget.epochs=0: must be a whole number at least 1 and at most 500,000 or null"),
     ("model=null", "model=null: must be one of capsnet, da_capsnet"),
@@ -243,6 +244,7 @@ BAD_COMMANDS = [
     ("capsexp figures paths.result=x", "paths.result: no such key; did you mean results"),
     ("capsexp figures huang_fig11 paths.results=/nowhere", "/nowhere: no such folder; the records are in results/runs"),
     ("capsexp tables paths.results=", "argument --results: must be a path"),
+    ("capsexp tables huang_table4 data=mnist --check", "--check: compares pages of whole studies; leave rows and"),
     ("capsexp tables --output=", "argument --output: must be a path"),
     ("capsexp tables --output=/dev/null", "--output=/dev/null: must be a folder"),
     ("capsexp predict", "the following arguments are required: RUN, FILE"),

@@ -249,17 +249,28 @@ def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> Non
     (photos / "ant" / "notes.doc").write_text("some text")
     (photos / "ant" / "labels.csv").write_text("texts are left out")
     (photos / "ant" / ".DS_Store").write_text("hidden files are left out")
+    (photos / "ant" / "empty.png").touch()
     save(photos / "bee" / "100.png", pixels(64, 64))
     (photos / "bee" / "100.png").write_bytes((photos / "bee" / "100.png").read_bytes()[:2000])
     line = refused(load, data(photos))
     doc = f"{photos}/ant/notes.doc: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"
-    assert line.startswith(f"{doc}; {photos}/bee/100.png: can't be used: ")
+    assert line.startswith(
+        f"{photos}/ant/empty.png: can't be used: empty; {doc}; {photos}/bee/100.png: can't be used: "
+    )
     assert line.endswith("; data.reader.skip_damaged=true leaves them out")
     lines: list[str] = []
     images = load(data(photos, "data.reader.skip_damaged=true"), lines.append)
     assert len(images.train_labels) + len(images.test_labels) == 19
-    assert [line.partition(": ")[0] for line in lines] == ["left out", "left out"]
+    assert [line.partition(": ")[0] for line in lines] == ["left out"] * 3
     CapsuleData(images, config(photos))  # the batch is lowered
+
+
+def test_validation_arrays_are_held_out(tmp_path: Path) -> None:
+    kinds = {"images": pixels(4, 8, 8), "labels": [0, 1] * 2}
+    parts = {f"{part}{kind}": value for part in ("", "val_", "test_") for kind, value in kinds.items()}
+    np.savez(tmp_path / "a.npz", **parts | {"val_images": pixels(4, 8, 8) // 2})
+    held, labels = splits_of(config(tmp_path / "a.npz")).evaluated
+    assert (held[:, 0].tolist(), labels.tolist()) == ((pixels(4, 8, 8) // 2).tolist(), [0, 1] * 2)
 
 
 def test_a_folder_with_two_images_a_class_has_none_to_hold_out(tmp_path: Path) -> None:

@@ -119,11 +119,32 @@ def test_a_group_is_on_one_side_of_each_split(tmp_path: Path) -> None:
 
 
 def test_a_group_in_two_given_splits_is_refused(tmp_path: Path) -> None:
-    rows = [(name, label, group, "test" if name < "002" else "train") for name, label, group in ROWS]
-    place = table(tmp_path, *rows, header="file,label,patient,split")
-    assert refused(data, place, "data.labels=labels.csv", "data.group=patient").endswith(
-        "p0 of data.group has training and test images"
-    )
+    for other in ("train", "val"):
+        parts = {"000.png": "test", "001.png": "test", "002.png": other, "003.png": other}
+        rows = [(name, label, group, parts.get(name, "train")) for name, label, group in ROWS]
+        place = table(tmp_path / other, *rows, header="file,label,patient,split")
+        line = refused(data, place, "data.labels=labels.csv", "data.group=patient")
+        assert line.endswith("p0 of data.group has test and other images")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("file,label", "labels.csv: has no rows below its first line"),
+        ("file,label,split\n000.png,a,", "labels.csv: 000.png has the split nothing; must be train, val or test"),
+    ],
+)
+def test_a_table_without_rows_or_splits_is_one_line(text: str, line: str, tmp_path: Path) -> None:
+    place = table(tmp_path)
+    (place / "labels.csv").write_text(text)
+    assert line in refused(data, place, "data.labels=labels.csv")
+
+
+@pytest.mark.parametrize("words", [["data.labels=labels.csv", "data.columns=[file,label,x]"], ["data.columns=[x,y]"]])
+def test_columns_without_effect_are_refused(words: list[str], tmp_path: Path) -> None:
+    two(tmp_path / "photos", 0, 8)
+    place = tmp_path / "photos" if len(words) == 1 else table(tmp_path / "table")
+    assert refused(lambda: identify(data(place, *words))).startswith("data.columns: must be two columns of a table")
 
 
 def test_groups_are_drawn_whole_and_no_class_is_left_without_images() -> None:

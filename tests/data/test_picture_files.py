@@ -49,6 +49,8 @@ def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
     assert pictures(floats, Conversion(2, 1, float_range=[0, 1]))[0].tolist() == [[0, 255], [51, 102]]
     line = "image 0: can't be used: has values from 0 to 1; must be from 0 to 0.5"
     assert refused(pictures, floats, Conversion(2, 1, float_range=[0, 0.5])) == line
+    line = "data.reader.float_range=[1]: must be two numbers, the smaller first"
+    assert refused(lambda: Conversion(2, 1, float_range=[1])) == line
     assert pictures([tmp_path / "deep.png"], Conversion(2, 1, sixteen_bits=True))[0].tolist() == [[0, 255], [5, 100]]
 
 

@@ -265,6 +265,7 @@ def test_refusals():
     )
     assert refused(fit, pixels(2, 4, 4, 3), 4, 1, "x").startswith("data.channels=1: must be 3")
     assert refused(fit, pixels(2, 4, 4), 5, 1, "x").startswith("data.size=5: must be at most 4")
+    assert refused(fit, pixels(2, 4, 5), 3, 1, "x") == "x: images must be square; they are 4×5"
     assert refused(fit, pixels(2, 4, 6), 4, 1, "x").endswith("4×6")
 
 

@@ -205,6 +205,16 @@ def test_a_run_that_was_killed_is_tried_again_at_least_once(
     assert len(FakeProcess.started) == 4 * attempts
 
 
+def test_a_run_that_failed_before_is_tried_once_for_each_retry(
+    jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exit_with(1, monkeypatch)
+    for job in jobs:
+        job.state = "failed"
+    launcher.launch(jobs, launcher.Options(jobs=3, retry=1))
+    assert len(FakeProcess.started) == 4
+
+
 @pytest.mark.parametrize("failures", [1, 9])
 def test_a_process_that_cannot_be_started_is_tried_again_once(
     failures: int, jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch

@@ -139,12 +139,14 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
     seeds = [dataclasses.replace(trained.config, paths=paths, seed=seed) for seed in (7, 8, 9)]
     jobs = [planning.Job(plan(config), ("a=b", f"seed={config.seed}")) for config in [trained.config, *seeds]]
     jobs[0].read_record()
+    jobs[0].is_shipped = True
     for job in jobs[1:3]:
         job.planned.folder.mkdir()
         (job.planned.folder / LAST).touch()
     with locked(jobs[1].planned.folder):
         print_plan(planning.Planned({job.overrides: job for job in jobs}), Options(), listed=True)
-    common, row, _ = capsys.readouterr().out.splitlines()
+    common, row, last = capsys.readouterr().out.splitlines()
+    assert "1 of them came with the repository" in last
     assert common == "all runs: a=b"
     assert row.startswith("seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do")
 

@@ -37,7 +37,7 @@ SMALL = (
     "trainer.routing=reference",
 )
 
-#: Every procedure, every attention, with reconstruction and without, all losses and schedules.
+#: Every procedure, CBAM and dual attention, with reconstruction and without, three losses, four schedules.
 NETWORKS = {
     "capsnet": ("reconstruction.enabled=true",),
     "capsnet, cbam": ("attention=cbam", "routing.iterations=2"),

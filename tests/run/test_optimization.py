@@ -265,6 +265,12 @@ class OnOneDevice(TorchDispatchMode):
         return result
 
 
+def test_convolutions_on_a_cpu_are_channels_last() -> None:
+    weight = module_of("model=da_capsnet data=cifar10").network.convolution.weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert not weight.is_contiguous()
+
+
 @pytest.mark.parametrize("options", NETWORKS)
 def test_no_step_synchronises_with_the_device(options: str) -> None:
     module = module_of(options).to("meta")

@@ -149,7 +149,7 @@ def test_the_demo_is_no_study_of_a_source_and_has_no_verdicts() -> None:
 def test_a_row_is_a_study_of_its_own_by_the_name_that_its_page_has() -> None:
     (row,) = studies.load("jiao_table2:CapsNet3_CBAM").rows
     assert row.name == "CapsNet3_CBAM"
-    message = "jiao_table2:CapsNet3_CBM: no such row; did you mean CapsNet3_CBAM?"
+    message = "CapsNet3_CBM: no such row of jiao_table2; did you mean CapsNet3_CBAM?"
     assert refused(lambda: studies.load("jiao_table2:CapsNet3_CBM")).startswith(message)
 
 

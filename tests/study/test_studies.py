@@ -281,6 +281,8 @@ MISTAKES = [
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
     ("columns: [", "columns: [[", "line 32: "),
     ("", "- a list\n", "line 2: "),
+    ("labels: [CapsNet 1.0 CIFAR-10, CIFAR-10, ", "labels: [] #", "rows.: must have 3 labels"),
+    ("table: ", "printed_runs: 0\ntable: ", "printed_runs=0: must be a whole number at least 1"),
 ]
 
 
@@ -312,7 +314,7 @@ def extending(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     labels = "[Mine CIFAR-10, CIFAR-10, none]"
     claim = "{text: Mine is better, claimed: increase, pairs: [[CapsNet 0.5 CIFAR-10, Mine CIFAR-10]]}"
     mine.write_text(
-        f"extends: huang_table1\nrows:\n- {{labels: {labels}, run: model=da_capsnet data=cifar10 routing=em}}\n"
+        f"extends: huang_table1\nname: ../out\nrows:\n- {{labels: {labels}, run: model=da_capsnet data=cifar10 routing=em}}\n"
         f"claims: [{claim}]\n"
     )
     monkeypatch.setattr(studies, "choices", lambda group: {"huang_table1": path, "mine": mine})
@@ -323,6 +325,7 @@ def extending(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_study_that_extends_another_has_its_rows_and_claims_and_what_it_says() -> None:
     base, mine = studies.load("huang_table1"), studies.load("mine")
     assert (mine.title, mine.source, mine.laptop, mine.figures) == (base.title, "huang", base.laptop, {})
+    assert mine.name == "mine"  # a page's, whatever the file says
     assert [row.name for row in mine.rows] == [*(row.name for row in base.rows), "Mine CIFAR-10"]
     assert mine.claims[:-1] == base.claims
     assert (mine.claims[-1].text, mine.claims[-1].counted) == ("Mine is better", False)

@@ -140,9 +140,12 @@ def test_every_file_of_the_configuration_is_in_the_picture_of_it() -> None:
 
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")], ids=str)
-def test_every_link_leads_to_a_file(path: Path) -> None:
-    links = re.findall(r"\]\(([^)# ]+)", path.read_text())
-    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+def test_every_link_leads_to_a_file_and_its_heading(path: Path) -> None:
+    for link, heading in re.findall(r"\]\((?!https?:)([^)# ]*)#?([^)]*)\)", path.read_text()):
+        target = path.parent / link if link else path
+        assert target.exists(), link
+        titles = re.findall("^#+ (.*)", target.read_text(), re.M) if heading else []
+        assert not heading or heading in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 def test_the_readme_is_short() -> None:

@@ -81,6 +81,13 @@ def test_a_layer_with_damaged_weights_does_not_switch_off_the_fast_path_of_other
         assert fast.paths(layer).startswith("C loops, ")
 
 
+@pytest.mark.parametrize("given", [(None, torch.ones(3)), (torch.ones(3), None)])
+def test_a_missing_gradient_is_zero(given: tuple[Tensor | None, Tensor | None]) -> None:
+    ours, theirs = given
+    assert str(selfcheck.difference([ours], [theirs], 1e-4)).startswith("its numbers differ")
+    assert selfcheck.difference([None], [torch.zeros(3)], 1e-4) is None
+
+
 @pytest.mark.parametrize("part", ["matrices", "attention"])
 def test_hooks_of_matrices_and_attention_are_not_left_out(part: str) -> None:
     layer = layer_of("inverted")
