@@ -27,7 +27,7 @@ from capsexp.run.tensorboard import TensorBoard
 SCHEDULES = {
     "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # of 250 epochs: 2 of these 3
     "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5", "optim.lr=0.2"),
-    "accuracy": ("+optim.plateau_of=test_accuracy", "optim.patience=0", "optim.factor=0.5", "optim.lr=3e-5"),
+    "accuracy": ("optim.plateau_of=test_accuracy", "optim.patience=0", "optim.factor=0.5", "optim.lr=3e-5"),
     "constant": ("optim.schedule=constant", "trainer.precision=bf16"),
 }
 RATES = {

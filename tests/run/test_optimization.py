@@ -324,9 +324,9 @@ def test_the_error_of_reconstructions_is_measured_beside_the_loss(words: str) ->
         ("model=inverted_capsnet", [0.1] * 3 + [0.01] * 2 + [0.001] * 2),
         ("optim.schedule=cosine optim.epochs=4", [0.1, 0.08535534, 0.05, 0.01464466]),
         ("optim.schedule=exponential optim.factor=0.5 optim.epochs=6 budget.epochs=3", [0.1, 0.025, 0.00625]),
-        ("optim.schedule=constant +optim.warmup=3 optim.epochs=6", [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
-        ("optim.schedule=cosine +optim.warmup=2 optim.epochs=8 budget.epochs=4", [0.05, 0.1, 0.075, 0.025]),
-        ("optim.schedule=steps +optim.warmup=1 optim.milestones=[2] optim.epochs=4", [0.05, 0.1, 0.01, 0.01]),
+        ("optim.schedule=constant optim.warmup=3 optim.epochs=6", [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
+        ("optim.schedule=cosine optim.warmup=2 optim.epochs=8 budget.epochs=4", [0.05, 0.1, 0.075, 0.025]),
+        ("optim.schedule=steps optim.warmup=1 optim.milestones=[2] optim.epochs=4", [0.05, 0.1, 0.01, 0.01]),
     ],
 )
 def test_schedules_are_scaled_to_the_epochs(words: str, rates: list[float]) -> None:
@@ -343,7 +343,7 @@ def test_schedules_are_scaled_to_the_epochs(words: str, rates: list[float]) -> N
 
 @pytest.mark.parametrize(("of", "improving"), [("train_loss", [3.0, 2.0, 1.0]), ("test_accuracy", [1.0, 2.0, 3.0])])
 def test_a_plateaus_loss_improves_downwards_and_an_accuracy_upwards(of: str, improving: list[float]) -> None:
-    config = composed_config("data=mnist_sample", "optim.lr=0.1", "optim.patience=0", f"+optim.plateau_of={of}")
+    config = composed_config("data=mnist_sample", "optim.lr=0.1", "optim.patience=0", f"optim.plateau_of={of}")
     optimizer = make_optimizer([nn.Parameter(torch.zeros(1))], config.optim)
     schedule, rates = make_schedule(optimizer, config.optim, 6), []
     for value in [*improving, *reversed(improving)]:
