@@ -18,6 +18,7 @@ from capsexp.results.questions import distinct
 from capsexp.results.runs import Run
 from capsexp.results.steps import Steps
 from capsexp.results.study import measure
+from capsexp.run import records
 from capsexp.study import studies
 from capsexp.study.studies import Study
 from capsexp.tables.texts import effect, one_line
@@ -31,13 +32,23 @@ CONSTANTS = {
     "a whole standard error": {"FLOOR": 1.0},
 }
 
+
+def before_steps(run: Run, results: Path) -> Run:
+    """The run with the curve up to the first step of its learning rate, behind which curves are flat."""
+    record = records.read(results / "runs" / f"{run.name}.json")
+    rates = [epoch["learning_rate"] for epoch in record.epochs]
+    stepped = record.config["optim"]["schedule"] == "steps" and rates[0] > rates[-1]
+    return replace(run, curve=run.curve[: rates.count(rates[0])] if stepped else run.curve)
+
+
 #: A run's accuracy, and whether everybody has the same test images.
-RUNS: dict[str, Callable[[Run], Run]] = {
-    "the last epoch's accuracy, not the best": lambda run: _with(run, run.measures["last"]),
-    "the mean of the last fifth of the epochs": lambda run: _with(
+RUNS: dict[str, Callable[[Run, Path], Run]] = {
+    "the last epoch's accuracy, not the best": lambda run, _: _with(run, run.measures["last"]),
+    "the mean of the last fifth of the epochs": lambda run, _: _with(
         run, mean(run.curve[-max(1, round(len(run.curve) / 5)) :])
     ),
-    "the test images as a sample of more": lambda run: replace(run, official=False, correct=None),
+    "the test images as a sample of more": lambda run, _: replace(run, official=False, correct=None),
+    "still rising at the learning rate's first step, not at the end": before_steps,
 }
 
 
@@ -50,7 +61,7 @@ def judged(chosen: Sequence[Study], found: Sequence[Run], timed: Steps) -> dict[
     return {one.key: one for one in distinct(measure(chosen, found, steps=timed)) if one.effect and one.runs}
 
 
-def changes(chosen: Sequence[Study], found: Sequence[Run], timed: Steps) -> dict[str, list[str]]:
+def changes(chosen: Sequence[Study], found: Sequence[Run], timed: Steps, results: Path) -> dict[str, list[str]]:
     """By what is changed, each claim whose verdict becomes another."""
     before = judged(chosen, found, timed)
     after = {}
@@ -58,7 +69,7 @@ def changes(chosen: Sequence[Study], found: Sequence[Run], timed: Steps) -> dict
         with patch.multiple(statistics, **constants):
             after[name] = judged(chosen, found, timed)
     for name, change in RUNS.items():
-        after[name] = judged(chosen, [change(run) if "last" in run.measures else run for run in found], timed)
+        after[name] = judged(chosen, [change(run, results) if "last" in run.measures else run for run in found], timed)
     return {
         name: [
             _line(old, claims[key])
@@ -83,7 +94,7 @@ def main(words: Sequence[str]) -> int:
     timed = steps.read(results)
     chosen = [studies.load(name) for name in studies.names()]
     print(f"{plural(len(judged(chosen, found, timed)), 'claim')} tested by runs, on {plural(len(found), 'record')}")
-    for name, lines in changes(chosen, found, timed).items():
+    for name, lines in changes(chosen, found, timed, results).items():
         print(f"\n{name}:", *(lines or ["none"]), sep="\n  ")
     return 0
 

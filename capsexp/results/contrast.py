@@ -217,7 +217,7 @@ class ComparedRuns:
     def unready(self) -> list[str]:
         """The rows whose accuracy tells nothing yet, and why: a run didn't learn, or the mean rises to the end."""
         measure, lines = self.contrast.claim.measure, list[str]()
-        if MEASURES[measure].unit != "points":
+        if MEASURES[measure].unit != "points" or self.contrast.claim.reference is not None:  # which asks that itself
             return []
         for name, runs in self.runs.items():
             if unlearned := sum(run.learned is False for run in runs):

@@ -42,7 +42,8 @@ def _block(measured: Sequence[StudyResults]) -> str:
     rows = [_line(some, at > 0) for lines in ordered for at, some in enumerate(lines)]
     table = Table("", ["claim", "answer", "printed", "measured (95 %)"], "llrr", rows)
     readings = [
-        f"{one.parts[1]}, with the paper's text read otherwise: {_plain(texts.effect(reading.claim, reading.effect))}."
+        f"{one.parts[1]}, by another reading of the text, in another training: "
+        f"{_plain(texts.effect(reading.claim, reading.effect))}."
         for one in claims
         for reading in one.readings
     ]
@@ -75,7 +76,7 @@ def _line(group: Sequence[Asked], again: bool) -> list[str]:
         measured = Marked(f"**{value}**{measured.removeprefix(value)}")
     answer, comma, rest = texts.reply(one).partition(", ")
     bold = Marked(f"**{answer}**{comma}{rest}") if one.is_decided else f"{answer}{comma}{rest}"
-    printed = texts.claimed(one.claim).partition(" (margin")[0]
+    printed = texts.claimed(one.claim).partition(" (margin")[0] if one.claim.counted else "nothing"
     return [markdown.link(text, link), bold, _plain(printed), measured]
 
 

@@ -212,7 +212,7 @@ def reply(one: MeasuredClaim) -> str:
     if one.decided == "ceiling":
         return "open: no room below 100 %"
     if one.decided_size == "smaller":
-        return f"not {claimed(one.claim)}, less is open"
+        return f"not {claimed(one.claim)}{later}, less is open"
     trained = min((len(term.values) for term in one.terms), default=1)
     if one.seeds or not one.effect.interval:
         return f"open: {plural(trained, 'seed')}" + (f", needs {one.seeds}" if one.seeds else "")

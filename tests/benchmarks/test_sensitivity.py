@@ -7,6 +7,7 @@ import pytest
 from made import CBAM, PLAIN, claim, run, study, write
 from support import script
 
+from capsexp.results import runs
 from capsexp.study import studies
 
 
@@ -31,3 +32,15 @@ def test_a_gain_in_the_best_epoch_alone_is_open_by_the_last(
     assert [name for name, lines in by_name.items() if lines != "  none"] == opened
     for name in opened:
         assert by_name[name].startswith("  CBAM helps: supported → open, 0.00 points (")
+
+
+@pytest.mark.parametrize(("schedule", "epochs"), [("steps optim.milestones=[2]", 2), ("plateau", 250)])
+def test_a_curve_ends_where_steps_first_reduce_the_learning_rate(
+    schedule: str, epochs: int, sensitivity: ModuleType, tmp_path: Path
+) -> None:
+    made = run(f"{PLAIN} optim.schedule={schedule}", 0, [90.0, 95.0, 99.0])
+    for epoch in made.epochs[2:]:
+        epoch["learning_rate"] /= 10
+    write(tmp_path, [made])
+    (found,) = runs.read(tmp_path)[0]
+    assert len(sensitivity.before_steps(found, tmp_path).curve) == epochs

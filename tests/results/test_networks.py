@@ -100,7 +100,9 @@ def test_the_list_of_kept_networks_is_that_of_their_records(
 def test_the_name_of_a_row_is_its_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a checkout is found from everywhere
     assert capsexp.load(ROW).classes == tuple(f"obj{number}" for number in range(1, 11))
-    assert refused(find, "jiao_table2:CapsNet6").startswith("CapsNet6: no such row of jiao_table2; did you mean CapsNet")
+    assert refused(find, "jiao_table2:CapsNet6").startswith(
+        "CapsNet6: no such row of jiao_table2; did you mean CapsNet"
+    )
     assert refused(find, "jiao_tabel2:x").startswith("jiao_tabel2: no such study; did you mean jiao_table2?")
     line = refused(find, "sabour_table1:CapsNet3")
     assert re.search(r": no network of it here; `capsexp .*data=mnist .*seed=0` trains it, in .+ on .+", line)

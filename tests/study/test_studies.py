@@ -279,7 +279,7 @@ MISTAKES = [
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
-    ("columns: [", "columns: [[", "line 32: "),
+    ("columns: [", "columns: [[", "line 35: "),
     ("", "- a list\n", "line 2: "),
     ("labels: [CapsNet 1.0 CIFAR-10, CIFAR-10, ", "labels: [] #", "rows.: must have 3 labels"),
     ("table: ", "printed_runs: 0\ntable: ", "printed_runs=0: must be a whole number at least 1"),
@@ -314,7 +314,8 @@ def extending(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     labels = "[Mine CIFAR-10, CIFAR-10, none]"
     claim = "{text: Mine is better, claimed: increase, pairs: [[CapsNet 0.5 CIFAR-10, Mine CIFAR-10]]}"
     mine.write_text(
-        f"extends: huang_table1\nname: ../out\nrows:\n- {{labels: {labels}, run: model=da_capsnet data=cifar10 routing=em}}\n"
+        "extends: huang_table1\nname: ../out\n"
+        f"rows:\n- {{labels: {labels}, run: model=da_capsnet data=cifar10 routing=em}}\n"
         f"claims: [{claim}]\n"
     )
     monkeypatch.setattr(studies, "choices", lambda group: {"huang_table1": path, "mine": mine})

@@ -119,7 +119,7 @@ def test_what_is_open_of_one_statement_is_a_line_and_a_reading_stands_below(tmp_
         "[… on fashion_mnist, svhn",
     ]
     assert lines(text)[-1][1:] == ["open", "+2.00 to +3.00", "0.00 to +2.00"]
-    assert "svhn, with the paper's text read otherwise: +19.50." in text
+    assert "svhn, by another reading of the text, in another training: +19.50." in text
 
 
 def test_a_readme_that_is_not_text_is_named(tmp_path: Path) -> None:
