@@ -34,7 +34,7 @@ from capsexp.data.loader import Batch
 from capsexp.run.build import build
 from capsexp.run.memory import host_peak, is_out_of_memory, keep_freed_memory
 from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
+from capsexp.run.optimization import WARM_UP, EagerStep, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device, forbid_tf32
 from capsexp.run.provenance import processor
 
@@ -154,7 +154,8 @@ def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[]
     torch.manual_seed(0)
     module = CapsuleModule(Plan(config, device, precision, None, None), build(config)).to(device)
     optimizer, cuda = make_optimizer(module.parameters(), config.optim), device.type == "cuda"
-    act = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda, cuda, module.buffers())
+    step = EagerStep(module.loss_and_scores, torch.Tensor.backward, optimizer, [*module.buffers()])
+    act = make_step(step, cuda, cuda)
     data, batch = config.data, config.optim.batch_size
     images = torch.rand(batch, data.channels, data.size, data.size, device=device)
     labels = torch.randint(data.classes, (batch,), device=device)

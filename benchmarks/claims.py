@@ -22,7 +22,7 @@ from capsexp.results.steps import MEASURES_OF_STEPS, name_of
 from capsexp.run.build import build
 from capsexp.run.memory import keep_freed_memory
 from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import make_optimizer, make_step
+from capsexp.run.optimization import EagerStep, make_optimizer, make_step
 from capsexp.run.plan import Plan
 from capsexp.run.provenance import processor
 from capsexp.study import studies
@@ -51,7 +51,8 @@ def step_of(config: Config, batch_size: int, measure: str) -> Callable[[], objec
         return infer
     batch = Batch(pixels, torch.arange(batch_size) % config.data.classes)
     optimizer = make_optimizer(module.parameters(), config.optim)
-    step = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, False, False, module.buffers())
+    eager = EagerStep(module.loss_and_scores, torch.Tensor.backward, optimizer, [*module.buffers()])
+    step = make_step(eager, False, False)
     return lambda: step(batch)
 
 

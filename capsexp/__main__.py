@@ -17,15 +17,7 @@ from hydra._internal import utils as hydra_utils
 from hydra.core.utils import env_override
 from hydra.types import RunMode
 
-from capsexp.cli import (
-    add_launcher_options,
-    exit_with,
-    handle_signals,
-    interrupt_all,
-    launcher_words,
-    print_line,
-    wrong_option,
-)
+from capsexp import cli
 from capsexp.config import compose
 from capsexp.config.checks import unknown_name
 from capsexp.errors import DONE, CapsexpError, InputError
@@ -51,8 +43,8 @@ def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     if place := _place_of_command(sys.argv):
         module = import_module(COMMANDS[sys.argv.pop(place)])
-        exit_with(module.main, getattr(module, "RESUME", ""))
-    exit_with(_run, RESUME)
+        cli.exit_with(module.main, getattr(module, "RESUME", ""))
+    cli.exit_with(_run, RESUME)
 
 
 def _place_of_command(words: list[str]) -> int | None:
@@ -65,7 +57,7 @@ def _place_of_command(words: list[str]) -> int | None:
 
 def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
-    handle_signals(interrupt_all)
+    cli.handle_signals(cli.interrupt_all)
     if "--version" in words:  # Hydra would print its own
         print(f"capsexp {version('capsexp')}")
         return DONE
@@ -73,8 +65,8 @@ def _run(words: list[str]) -> int:
         argparse.ArgumentParser._check_help = lambda *_: None
     words = words or ["--help"]  # not 250 epochs of MNIST
     parser = hydra_utils.get_args_parser()
-    parser.error = wrong_option  # type: ignore[method-assign]
-    add_launcher_options(parser)
+    parser.error = cli.wrong_option  # type: ignore[method-assign]
+    cli.add_launcher_options(parser)
     options = parser.parse_intermixed_args(words)
     if options.experimental_rerun:
         raise InputError("--experimental-rerun: the command in a record repeats its run")
@@ -89,11 +81,11 @@ def _run(words: list[str]) -> int:
     if options.cfg or options.info or options.help or options.hydra_help or options.shell_completion:
         return _show(words, options)
     name = options.config_name or "config"
-    typed = [*options.overrides, *launcher_words(options)]
+    typed = [*options.overrides, *cli.launcher_words(options)]
     with sweep.application(typed, name, options.config_path) as (app, overrides, config):
         if options.multirun or config.hydra.mode is RunMode.MULTIRUN:
             return sweep.sweep(app, config)
-        if launcher_words(options):
+        if cli.launcher_words(options):
             raise InputError("--jobs, --retry, --time-limit: only with -m")
         returned = app.run(name, task, overrides).return_value
         return returned.exit_code if isinstance(returned, CapsexpError) else DONE
@@ -111,7 +103,7 @@ def _show(words: list[str], options: argparse.Namespace) -> int:
     with env_override({"HYDRA_FULL_ERROR": "1"}), redirect_stdout(shown), ending:  # errors are raised, not printed
         hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")(task)()
     for line in shown.getvalue().splitlines() if isinstance(shown, io.StringIO) else ():
-        print_line(line)
+        cli.print_line(line)
     return DONE
 
 

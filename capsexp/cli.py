@@ -181,11 +181,10 @@ def folder(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def check_new(*files: Path | None) -> None:
+def check_new(path: Path | None) -> None:
     """Raises InputError for a folder, and for a file that exists: a command overwrites nobody's."""
-    for path in files:
-        if path and (path.is_dir() or path.is_file()):
-            raise InputError(f"{path}: exists already; --output=FILE must be a new file")
+    if path and (path.is_dir() or path.is_file()):
+        raise InputError(f"{path}: exists already; --output=FILE must be a new file")
 
 
 def add_launcher_options(parser: argparse.ArgumentParser) -> None:

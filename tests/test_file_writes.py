@@ -15,7 +15,8 @@ def test_an_output_that_is_a_device_or_a_pipe_stays_one(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    check_new(pipe, Path(os.devnull), tmp_path / "new")
+    for path in (pipe, Path(os.devnull), tmp_path / "new"):
+        check_new(path)
     write_output(pipe, "content")
     assert (os.read(reader, 100), pipe.is_fifo()) == (b"content", True)
     os.close(reader)

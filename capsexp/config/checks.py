@@ -285,9 +285,8 @@ def parameters(target: Any) -> dict[str, inspect.Parameter]:
 def _component(value: object, key: str) -> Component:
     """A component that isn't checked against its class yet."""
     if not isinstance(value, dict):
-        raise InputError(
-            f"{key}={shown(value)}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…"
-        )
+        wanted = f"a group of keys with {NAME} and {TARGET}; choose one with {key}=…"
+        raise InputError(f"{key}={shown(value)}: must be {wanted}")
     for needed, what in ((NAME, "the name of its file"), (TARGET, "its class, dotted")):
         if needed not in value:
             raise InputError(f"{key}.{needed}: missing; must be {what}")

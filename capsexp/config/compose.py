@@ -120,13 +120,15 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         if any(word.key_or_group.partition(".")[0] in others for word in values):
             return to_containers(by_hydra(overrides))
         groups = [*others, *(word.key_or_group for word in choices)]
-        nodes = {word.key_or_group: _group_node(word) for word in choices if groups.count(word.key_or_group) == 1}
-        if any(map(_is_from_outside, choices)):  # such a file may set keys of any group: Hydra knows which value counts
-            nodes = {}
-        set_on_top = [*values, *(word for word in choices if nodes.get(word.key_or_group))]
+        files = {word.key_or_group: searchpath.choices(word.key_or_group).get(str(word.value())) for word in choices}
+        single = {group: file for group, file in files.items() if groups.count(group) == 1 and group not in SEVERAL}
+        if any(file and CONF not in file.parents for file in files.values()):
+            single = {}  # such a file may set keys of any group: Hydra knows which value counts
+        nodes = {group: node for group, file in single.items() if file and (node := _file_node(file))}
+        set_on_top = [*values, *(word for word in choices if word.key_or_group in nodes)]
         rest = tuple(text for text in overrides if words.get(text) not in set_on_top)
         config = pickle.loads(_cached(searchpath.folders(), rest))
-        config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
+        config.update({group: pickle.loads(node) for group, node in nodes.items()})
         try:
             for value in values:
                 OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
@@ -139,30 +141,17 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         raise explained(error, overrides) from error
 
 
-def _group_node(word: Override) -> bytes | None:
-    """What a choice sets, pickled; None for one that can change other groups, or that isn't there."""
-    group, name = word.key_or_group, str(word.value())
-    known = group not in SEVERAL and name in searchpath.choices(group)
-    return _file_node(searchpath.folders(), group, name) if known else None
-
-
-def _is_from_outside(word: Override) -> bool:
-    """Whether a choice is of a file that isn't this package's."""
-    path = searchpath.choices(word.key_or_group).get(str(word.value()))
-    return path is not None and CONF not in path.parents
-
-
 @cache
-def _file_node(folders: tuple[Path, ...], group: str, name: str) -> bytes | None:
-    path = searchpath.choices(group)[name]
+def _file_node(path: Path) -> bytes | None:
+    """What a file of this package sets in its group, pickled; None for one that can change other groups."""
     if "@package" in path.read_text(encoding="utf-8"):
         return None
-    own = OmegaConf.load(path)
+    own, beside = OmegaConf.load(path), {file.stem: file for file in path.parent.glob("*.yaml")}
     assert isinstance(own, DictConfig)
     *first, last = own.pop("defaults", ["_self_"])  # a file begins with others of its group, or is composed by Hydra
-    if last != "_self_" or not all(other in searchpath.choices(group) for other in first):
+    if last != "_self_" or not all(other in beside for other in first):
         return None
-    parts = [part for other in first if (part := _file_node(folders, group, other))]
+    parts = [part for other in first if (part := _file_node(beside[other]))]
     return pickle.dumps(OmegaConf.merge(*map(pickle.loads, parts), own)) if len(parts) == len(first) else None
 
 

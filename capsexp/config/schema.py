@@ -32,9 +32,7 @@ from capsexp.errors import InputError
 
 Epochs = Annotated[int, Ge(1), Le(500_000)]  # of more, a record would be larger than is read
 Natural = Annotated[int, Ge(0)]
-PixelDeviation = Annotated[float, Ge(0.001), Le(1)]  # of values between 0 and 1
 FolderName = Annotated[str, Matches(r".*\S.*", "a folder")]
-DataFolder = Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,14 @@ class Data:
 
     name: Name
     reader: Component
-    root: DataFolder
+    root: Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
     download: bool
     size: Count
     channels: Literal[1, 3]
     classes: Count
     flips: bool
     mean: list[UnitInterval] | None  # None: computed from the training images
-    std: list[PixelDeviation] | None
+    std: list[Annotated[float, Ge(0.001), Le(1)]] | None  # of pixels between 0 and 1
     versions: dict[str, Version]
     class_names: list[str] = field(default_factory=list)  # in the order of the labels, for display; empty: numbers
     synthesis: Component | None = None  # makes images from the reader's; see capsexp.data.synthesis

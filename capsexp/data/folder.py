@@ -24,7 +24,6 @@ from capsexp.data.pictures import Background, Conversion, Options, converted, is
 from capsexp.data.reader import Images, Reader, host_memory, part_of_each
 from capsexp.errors import InputError, printable
 
-_KEY = "images"
 _SPLITS = ("train", "test", "val")
 
 
@@ -32,7 +31,7 @@ _SPLITS = ("train", "test", "val")
 class Folder(Options, Reader):
     """Reads the images at `data.path`. The md5 is that of classes and contents, in the order of the files' names."""
 
-    keys = (_KEY,)
+    keys = ("images",)
     remedy = ""
 
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
@@ -70,7 +69,7 @@ class Folder(Options, Reader):
         return self.source.path
 
     def locate(self, root: Path) -> dict[str, Path]:
-        return {_KEY: root}
+        return {"images": root}
 
     def check_training(self, names: Sequence[str]) -> None:
         """Raises InputError for options without effect, and for typed classes in another order than they are found."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple
@@ -30,13 +30,6 @@ def derived_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
 
 
-class ProcessSlice(NamedTuple):
-    """A process's images of each batch: every `processes`-th, from `rank` on."""
-
-    rank: int = 0
-    processes: int = 1
-
-
 @dataclass(eq=False)
 class DeviceLoader:
     """The batches of an epoch in the order of the images; raises InputError for fewer images in one than processes."""
@@ -46,13 +39,14 @@ class DeviceLoader:
     batch_size: int  # B, of all processes together; the last batch of an epoch may be smaller
     _: KW_ONLY
     steps: int | None = None  # the greatest number of batches
-    process: ProcessSlice = field(default=ProcessSlice())  # which images of each batch are yielded
+    rank: int = 0  # of each batch, every `processes`-th image from this one on is yielded
+    processes: int = 1
     joined: bool = False  # a last batch of one image is a part of the one before: batch normalisation needs two
 
     def __post_init__(self) -> None:
-        smallest, processes = min(end - begin for begin, end in self._bounds), self.process.processes
-        if smallest < processes:
-            raise InputError(f"torchrun: {processes} processes: the smallest batch has fewer images ({smallest})")
+        smallest = min(end - begin for begin, end in self._bounds)
+        if smallest < self.processes:
+            raise InputError(f"torchrun: {self.processes} processes: the smallest batch has fewer images ({smallest})")
 
     @cached_property
     def _bounds(self) -> list[tuple[int, int]]:
@@ -70,18 +64,18 @@ class DeviceLoader:
 
     def _own(self, rank: int) -> list[slice]:
         """The indices of a process's images in each batch, in the order of the epoch."""
-        return [slice(begin + rank, end, self.process.processes) for begin, end in self._bounds]
+        return [slice(begin + rank, end, self.processes) for begin, end in self._bounds]
 
     def _batches(self, images_at: Callable[[slice], tuple[Tensor, Tensor]]) -> Iterator[Batch]:
         """This process's parts of the batches."""
-        for own, (begin, end) in zip(self._own(self.process.rank), self._bounds, strict=True):
+        for own, (begin, end) in zip(self._own(self.rank), self._bounds, strict=True):
             images, labels = images_at(own)
-            yield Batch(images.float() / 255, labels, len(labels) * self.process.processes / (end - begin))
+            yield Batch(images.float() / 255, labels, len(labels) * self.processes / (end - begin))
 
     def in_order(self, values: Tensor) -> Tensor:
         """A value an image, [N], in the order of the images, from those of one process after the other."""
         images = torch.arange(len(self.labels), device=values.device)
-        parts = [images[own] for rank in range(self.process.processes) for own in self._own(rank)]
+        parts = [images[own] for rank in range(self.processes) for own in self._own(rank)]
         return torch.empty_like(values).index_copy_(0, torch.cat(parts), values)
 
     def __len__(self) -> int:

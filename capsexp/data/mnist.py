@@ -29,12 +29,11 @@ class MNIST(Reader):
         self.torchvision_class = dataset
         self.places = (f"{dataset}/raw", dataset)
 
-    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
-        train, test = (
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
+        return tuple(
             labelled(idx_array(files[images]), idx_array(files[labels]), data.classes, files[labels])
             for images, labels in (self.keys[:2], self.keys[2:])
         )
-        return train, test
 
 
 def idx_array(path: Path) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from capsexp.config.schema import Config, training_preprocess
-from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
+from capsexp.data.loader import BatchGroups, DeviceLoader, TrainingLoader, derived_seed
 from capsexp.data.reader import in_proportion, part_of_each
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, Synthesis
@@ -25,11 +25,12 @@ Split = tuple[Tensor, Tensor]  # images, labels
 class CapsuleData(pl.LightningDataModule):
     """The training batches, and those evaluated after each epoch: test set (protocol paper) or held-out tenth."""
 
+    trainer: pl.Trainer
+
     def __init__(self, images: ImageSet, config: Config) -> None:
         """Raises InputError if the images of `data.synthesis` would be smaller than the digits."""
         super().__init__()
-        self.images = images
-        self.config = config
+        self.images, self.config = images, config
         self.synthesis: Synthesis | None = config.data.synthesis.make() if config.data.synthesis else None
         side = images.train_images.shape[-1]
         if self.synthesis is not None and config.data.size < side:
@@ -38,7 +39,6 @@ class CapsuleData(pl.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Moves the splits to the device that trains."""
-        assert self.trainer is not None
         self.place(self.trainer.strategy.root_device)
 
     def place(self, device: torch.device) -> None:
@@ -72,7 +72,6 @@ class CapsuleData(pl.LightningDataModule):
     def train_dataloader(self) -> BatchGroups:
         """An epoch of training batches."""
         config, trainer, synthesis = self.config, self.trainer, self.synthesis
-        assert trainer is not None
         loader = TrainingLoader(
             *self.train,
             config.optim.batch_size,
@@ -80,7 +79,8 @@ class CapsuleData(pl.LightningDataModule):
             config.seed,
             epoch=lambda: trainer.current_epoch,
             steps=config.budget.steps,
-            process=self._process(),
+            rank=trainer.global_rank,
+            processes=trainer.world_size,
             joined=has_batch_norm(trainer.lightning_module),
             draw=partial(synthesis.training, self._digits(self.train), config.data.size) if synthesis else None,
             side=config.data.size,
@@ -94,16 +94,13 @@ class CapsuleData(pl.LightningDataModule):
         return self._evaluation(self.test)
 
     def _evaluation(self, split: Split) -> BatchGroups:
-        return self._grouped(DeviceLoader(*split, self.config.trainer.eval_batch_size, process=self._process()))
+        rank, processes = self.trainer.global_rank, self.trainer.world_size
+        return self._grouped(DeviceLoader(*split, self.config.trainer.eval_batch_size, rank=rank, processes=processes))
 
     def _grouped(self, loader: DeviceLoader) -> BatchGroups:
         batch = 4 * loader.batch_size * self.config.data.channels * self.config.data.size**2
         default = max(1, min(STEPS_AT_ONCE, MAX_GROUP // batch)) if loader.labels.is_cuda else 1
         return BatchGroups(loader, self.config.trainer.steps_at_once or default)
-
-    def _process(self) -> ProcessSlice:
-        assert self.trainer is not None
-        return ProcessSlice(self.trainer.global_rank, self.trainer.world_size)
 
     def _digits(self, split: Split) -> Digits:
         return Digits(*split, self.config.data.classes)

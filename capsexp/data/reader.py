@@ -25,6 +25,8 @@ from capsexp.errors import CapsexpError, InputError, RunError, first_line
 
 RENEW = "; delete it and download it again"
 
+Integers = NDArray[np.int64]
+
 _AVERAGED_AT_ONCE = 512  # images; limits the memory for sums
 
 
@@ -32,7 +34,7 @@ class Images(NamedTuple):
     """A split, or a part of one: images uint8 [N, H, W] or [N, H, W, 3], labels int64 [N]."""
 
     images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
+    labels: Integers
 
 
 class Reader(ABC):
@@ -84,9 +86,7 @@ class Reader(ABC):
             return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def part_of_each(
-    labels: NDArray[np.int64], order: NDArray[np.int64], count: int, groups: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+def part_of_each(labels: Integers, order: Integers, count: int, groups: Integers | None = None) -> Integers:
     """The first `count` indices in `order`, but as many of each class as its part of all, and never all of a class.
 
     At least one of each class that has two: with more such classes than `count`, more indices. [N], [N] -> ascending.
@@ -100,9 +100,7 @@ def part_of_each(
     return np.sort(first[: max(count, len(np.unique(labels[first])))])
 
 
-def _whole_groups(
-    labels: NDArray[np.int64], order: NDArray[np.int64], count: int, groups: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _whole_groups(labels: Integers, order: Integers, count: int, groups: Integers) -> Integers:
     """The indices of groups in `order` of which no class gets more than its part; then of the smallest for the rest."""
     sizes = np.zeros((max(groups, default=-1) + 1, max(labels, default=-1) + 1), np.int64)  # images by group and class
     np.add.at(sizes, (groups, labels), 1)
@@ -119,7 +117,7 @@ def _whole_groups(
     return np.flatnonzero(np.isin(groups, list(chosen)))
 
 
-def in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
+def in_proportion(labels: Integers, order: Integers) -> Integers:
     """`order`, changed so that it begins with one of each class and goes on with the classes in proportion."""
     _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
     ranks = np.empty(len(order))  # within the class

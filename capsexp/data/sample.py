@@ -20,11 +20,10 @@ class Sample(Reader):
     def locate(self, root: Path) -> dict[str, Path]:
         return {FILE.name: FILE}
 
-    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
         path = files[FILE.name]
         with decoding(path, self.remedy), np.load(path, allow_pickle=False) as arrays:
-            train, test = (
+            return tuple(
                 labelled(arrays[f"{split}_images"], arrays[f"{split}_labels"], data.classes, path)
                 for split in ("train", "test")
             )
-        return train, test

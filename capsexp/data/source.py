@@ -218,9 +218,8 @@ def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path
             return reader.locate(root)
         except InputError as error:
             reason = str(error)
-    missing = ", ".join(
-        f"{key} (or {reader.packed_suffix})" if reader.packed_suffix else key for key in reader.keys if key not in files
-    )
+    packed = f" (or {reader.packed_suffix})" if reader.packed_suffix else ""
+    missing = ", ".join(f"{key}{packed}" for key in reader.keys if key not in files)
     folder = next(iter(files.values())).parent if files else root / reader.places[0]
     place = f"{folder} (data.root or CAPSEXP_DATA names the data folder, here {root})"
     raise InputError(f"{data.name}: put {missing} into {place}; {reason}")

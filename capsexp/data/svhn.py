@@ -19,9 +19,8 @@ class SVHN(Reader):
     keys = ("train_32x32.mat", "test_32x32.mat")
     places = (".", "svhn", "SVHN", "svhn-part")
 
-    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
-        train, test = (self._split(files[key], data.classes) for key in self.keys)
-        return train, test
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
+        return tuple(self._split(files[key], data.classes) for key in self.keys)
 
     def download(self, root: Path) -> None:
         import torchvision.datasets

@@ -76,7 +76,7 @@ class DiverseMultiMNIST(Synthesis):
     def training(self, digits: Digits, size: int, generator: Generator) -> ImagesAt:
         images, labels, count = digits.images, digits.labels, len(digits.labels)
         first = torch.randint(count, (count,), generator=generator, device=labels.device)
-        second = OtherClasses(digits).draw(first, generator)
+        second = of_other_classes(digits, first, generator)
         two = torch.rand(count, generator=generator, device=labels.device) >= self.single
         places = [draw_places(digits, size, generator) for _ in range(2)]
 
@@ -141,25 +141,18 @@ def placed(images: Tensor, places: Tensor, size: int) -> Tensor:
     return windows[torch.arange(len(images), device=images.device), :, rows, columns]
 
 
-class OtherClasses:
-    """Draws a digit uniformly from those of another class, without rejection.
+def of_other_classes(digits: Digits, first: Tensor, generator: Generator) -> Tensor:
+    """Indices [B] of digits -> indices [B] of digits of other classes, each drawn uniformly, without rejection.
 
     Raises InputError if all digits are of one class.
     """
-
-    def __init__(self, digits: Digits) -> None:
-        sizes = torch.bincount(digits.labels, minlength=digits.classes)
-        if (sizes > 0).sum() < 2:
-            raise InputError(f"data.synthesis: {len(digits.labels)} digits of one class make no pairs of two classes")
-        self.by_class = digits.labels.argsort(stable=True)
-        self.begin, self.size = (sizes.cumsum(0) - sizes)[digits.labels], sizes[digits.labels]  # of a digit's own class
-
-    def draw(self, first: Tensor, generator: Generator) -> Tensor:
-        """Indices [B] of digits -> indices [B] of digits of other classes."""
-        begin, size = self.begin[first], self.size[first]
-        fraction = torch.rand(len(first), generator=generator, device=first.device, dtype=torch.float64)
-        place = (fraction * (len(self.by_class) - size)).long()  # among the others in order of class
-        return self.by_class[torch.where(place < begin, place, place + size)]
+    own, sizes = digits.labels[first], torch.bincount(digits.labels, minlength=digits.classes)
+    if (sizes > 0).sum() < 2:
+        raise InputError(f"data.synthesis: {len(digits.labels)} digits of one class make no pairs of two classes")
+    by_class, begin, size = digits.labels.argsort(stable=True), (sizes.cumsum(0) - sizes)[own], sizes[own]
+    fraction = torch.rand(len(first), generator=generator, device=first.device, dtype=torch.float64)
+    place = (fraction * (len(by_class) - size)).long()  # among the others in order of class
+    return by_class[torch.where(place < begin, place, place + size)]
 
 
 def overlaid(a: Tensor, b: Tensor) -> Tensor:
@@ -175,16 +168,13 @@ def free_shifts(images: Tensor, maps: Tensor, size: int) -> tuple[Tensor, Tensor
     canvas (none of MNIST's is, with the ranges of affNIST), the least t is above the greatest, and the digit is cut.
     Images [B, C, h, h] uint8, none of them empty; A [B, 2, 2].
     """
-    ink = images.amax(dim=1) > 0
-    line = centred(images.shape[-1], images.device)
-    low, high = [], []
-    for row in maps.unbind(1):  # of A: the x, then the y of the mapped points
-        mapped = row[:, :1, None] * line + row[:, 1:, None] * line[:, None]
-        reach = row.abs().sum(dim=1)
-        low.append(mapped.masked_fill(~ink, math.inf).amin(dim=(1, 2)) - reach)
-        high.append(mapped.masked_fill(~ink, -math.inf).amax(dim=(1, 2)) + reach)
+    empty, line = images.amax(dim=1, keepdim=True) == 0, centred(images.shape[-1], images.device)
+    mapped = maps[:, :, :1, None] * line + maps[:, :, 1:, None] * line[:, None]  # the points' x and y, [B, 2, h, h]
+    reach = maps.abs().sum(dim=2)
+    low = mapped.masked_fill(empty, math.inf).amin(dim=(2, 3)) - reach
+    high = mapped.masked_fill(empty, -math.inf).amax(dim=(2, 3)) + reach
     edge = (size + 1) / 2  # one pixel from the centre of the outermost pixel: there its bilinear weight is 0
-    return -edge - torch.stack(low, dim=1), edge - torch.stack(high, dim=1)
+    return -edge - low, edge - high
 
 
 def transformed(images: Tensor, maps: Tensor, shifts: Tensor, size: int) -> Tensor:

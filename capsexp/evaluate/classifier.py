@@ -42,8 +42,7 @@ class Classifier(nn.Module):
         self.eval()
 
     def forward(self, pixels: Tensor) -> Prediction:
-        prediction: Prediction = self.network((pixels - self.mean) / self.std)
-        return prediction
+        return self.network((pixels - self.mean) / self.std)
 
     def preprocess(self, image: Path | str | Image.Image | NDArray[np.uint8]) -> Tensor:
         """An image as in the training: [channels, size, size], between 0 and 1, on the network's device.

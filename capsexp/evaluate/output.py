@@ -69,12 +69,11 @@ def against_training(restored: Restored, evaluation: Evaluation) -> str:
     if not bits or restored.config is not planned.config or evaluation.note != planned.note:
         return ""  # without test images in the training, and for other images
     others = int((unpacked(bits, evaluation.images) != evaluation.correct).sum())
+    if not others:
+        return "image by image as in its training"
     why = ["weights in half precision"] * restored.halved
     why += [f"trained in {planned.precision}"] * (restored.precision != planned.precision)
-    reason = ", ".join(why) or "another machine"
-    return (
-        f"{others:,} images otherwise than in its training: {reason}" if others else "image by image as in its training"
-    )
+    return f"{others:,} images otherwise than in its training: {', '.join(why) or 'another machine'}"
 
 
 def _print_confusion(confusion: pd.DataFrame) -> None:

@@ -68,9 +68,7 @@ def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequenc
                 axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
         if shared:
             handles, names = figure.axes[0].get_legend_handles_labels()
-            figure.legend(
-                handles, names, ncols=min(columns + 1, len(names)), loc="outside lower center", handlelength=4
-            )
+            figure.legend(handles, names, ncols=min(columns + 1, len(names)), loc="outside lower center")
         return figure
 
     return Drawing(plot, missing)

@@ -45,12 +45,6 @@ class StripRow:
     texts: tuple[str, str] = ("", "")  # both numbers as printed: 82.95, ≥ 40.0
     interval: tuple[float, float] | None = None  # of a claim, from the mean of its other row
 
-    @property
-    def marks(self) -> list[tuple[str, float]]:
-        """Its numbers, each with the kind of its mark."""
-        marks = [("published", self.published), *(("dot", value) for value in self.values), ("mean", self.center)]
-        return [(kind, value) for kind, value in marks if value is not None]
-
 
 @dataclass(frozen=True)
 class Strip:
@@ -69,10 +63,6 @@ class Strip:
     meanings: Mapping[str, str] = field(default_factory=dict)
     hollow: bool = False
     remark: str = ""
-
-    def drawing(self, missing: Sequence[str] = ()) -> Drawing:
-        """The picture in two themes and two widths."""
-        return Drawing(self.plot, missing, narrow=True)
 
     def plot(self, narrow: bool = False) -> Figure:
         """The panels, two beside each other or, where it is `narrow`, below; above them what the marks mean."""
@@ -117,10 +107,11 @@ class Strip:
             axis.vlines(axis.get_xticks(), y - 0.25, y + 0.25, color=rcParams["grid.color"], linewidth=1, zorder=0)
             if row.interval:
                 axis.add_line(self._mark("interval", row.interval, y))
-            for kind, value in row.marks:
-                if limits[0] <= value <= limits[1]:
+            marks = [("published", row.published), *(("dot", value) for value in row.values), ("mean", row.center)]
+            for kind, value in marks:
+                if value is not None and limits[0] <= value <= limits[1]:
                     axis.add_line(self._mark(kind, [value], y))
-                elif kind != "mean":
+                elif value is not None and kind != "mean":
                     axis.add_line(self._mark("beyond", [limits[value > limits[1]]], y, marker="<>"[value > limits[1]]))
 
     def _mark(self, kind: str, x: Sequence[float] = (), y: float = 0.0, **more: Any) -> Line2D:
@@ -171,7 +162,8 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
     if measure.name == "accuracy":
         axis = chosen if rows.block.is_heldout else best
     hollow = not is_whole(results.study, rows.block.block, measure.name)
-    return Strip(panels, axis, hollow=hollow, remark=f"Trained here: {rows.training}.").drawing(rows.missing)
+    strip = Strip(panels, axis, hollow=hollow, remark=f"Trained here: {rows.training}.")
+    return Drawing(strip.plot, rows.missing, narrow=True)
 
 
 def _interval(results: StudyResults, block: MeasuredBlock, row: str, measure: str) -> tuple[float, float] | None:
@@ -194,7 +186,8 @@ def _of_steps(results: StudyResults) -> Drawing:
     of_rows = ((name, seconds, median(seconds)) for name, seconds in timed.seconds.items())
     rows = [StripRow(name, None, seconds, center, ("", decimal(center, 2))) for name, seconds, center in of_rows]
     legend = {"dot": "one round", "mean": "median of the rounds"}
-    return Strip({"": rows}, "seconds of a batch", legend, remark=f"Here: {timed.reason}.").drawing()
+    strip = Strip({"": rows}, "seconds of a batch", legend, remark=f"Here: {timed.reason}.")
+    return Drawing(strip.plot, narrow=True)
 
 
 def limits_of(rows: Sequence[StripRow]) -> tuple[float, float]:

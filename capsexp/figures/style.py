@@ -6,14 +6,15 @@ so that a grey print loses nothing. The background is transparent; texts are tex
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+import matplotlib.style
+from cycler import cycler
+from matplotlib.figure import Figure
 
 FONT_SIZE = 9  # points, the smallest text of plots
 GREY = "#767676"  # can be read on white and on black
@@ -56,21 +57,17 @@ STYLES: list[dict[str, Any]] = [
 class Drawing:
     """A figure of matplotlib, drawn once for each theme, and what it was drawn without."""
 
-    plot: Callable[..., "Figure"]  # for a narrow screen it is given True
+    plot: Callable[..., Figure]  # for a narrow screen it is given True
     missing: Sequence[str] = field(default_factory=list)  # a line each, with the command that makes it
     narrow: bool = False  # whether there is a version for narrow screens
 
     def files(self) -> dict[str, bytes]:
         """The SVG files by suffix: _light.svg, _dark.svg and, for narrow screens, _narrow_light.svg …"""
         plots = {"_": self.plot} | ({"_narrow_": partial(self.plot, True)} if self.narrow else {})
-        return {
-            f"{width}{name}.svg": _svg(plot, theme) for width, plot in plots.items() for name, theme in THEMES.items()
-        }
+        return {f"{width}{name}.svg": _svg(plot, THEMES[name]) for width, plot in plots.items() for name in THEMES}
 
 
-def _svg(plot: Callable[[], "Figure"], theme: Theme) -> bytes:
-    from cycler import cycler
-
+def _svg(plot: Callable[[], Figure], theme: Theme) -> bytes:
     colours = {
         **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), theme.ink),
         **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), theme.soft),
@@ -84,12 +81,8 @@ def _svg(plot: Callable[[], "Figure"], theme: Theme) -> bytes:
         return _numbered(stream.getvalue())
 
 
-@contextmanager
-def default_style(more: dict[str, Any] | None = None) -> Iterator[None]:
+def default_style(more: dict[str, Any] | None = None) -> AbstractContextManager[None]:
     """Draws with these settings, whatever the user's matplotlib is set to: on white, with the light theme's series."""
-    import matplotlib.style  # takes half a second and 30 MB: not for figures without plots
-    from cycler import cycler
-
     settings = {
         "font.size": FONT_SIZE,
         "font.sans-serif": ["DejaVu Sans", "Verdana"],
@@ -100,8 +93,7 @@ def default_style(more: dict[str, Any] | None = None) -> Iterator[None]:
         "legend.frameon": False,
         "legend.handlelength": 4,
     }
-    with matplotlib.style.context(["default", settings, more or {}]):
-        yield
+    return matplotlib.style.context(["default", settings, more or {}])
 
 
 def _numbered(svg: bytes) -> bytes:

@@ -15,7 +15,7 @@ from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
 from capsexp.figures.traversal import MIDDLE, traverse
-from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, observe
+from capsexp.routing.observe import AttentionMap, Observed, observe
 from capsexp.run.restore import Restored
 
 
@@ -43,31 +43,18 @@ def input_image(restored: Restored, image: str) -> InputImage:
     return InputImage(f"{data.name} test image {number}", images[number].float() / 255, classes)
 
 
-@dataclass(frozen=True, eq=False)
-class LayerAnalysis:
-    """A layer's routing to the predicted class."""
-
-    captured: ObservedLayer
-    coefficients: list[Tensor]  # of each child to the predicted class, through all layers above it: [H, W, I]
-
-    @property
-    def presence(self) -> Tensor:
-        """[H, W, I]."""
-        return self.captured.presence[0]
-
-    def contribution(self, iteration: int) -> Tensor:
-        """Σ coefficient × presence over the types, [H, W]."""
-        return (self.coefficients[iteration] * self.presence).sum(dim=-1)
-
-
 @dataclass(frozen=True)
 class Analysis:
-    """A network's results for one image."""
+    """A network's results for one image.
+
+    `contributions` are Σ coefficient × presence over a position's children; a child's coefficient is that to the
+    predicted class, through all layers above it.
+    """
 
     restored: Restored
     image: InputImage
     captured: Observed
-    layers: list[LayerAnalysis]  # from the lowest to the class capsules; none in a network without capsules
+    contributions: list[Tensor]  # [iterations, H, W] for each layer
     traversal: Tensor | None  # [D, 11, channels, H, W]
 
     @property
@@ -113,5 +100,8 @@ def analyse(restored: Restored, image: InputImage) -> Analysis:
         traversal = traverse(restored.module, image.pixels).float() if restored.module.decoder else None
     iterations = range(max((len(layer.coefficients) for layer in captured.layers), default=0))
     by_iteration = [captured.coefficients_to(scores.argmax(dim=1), iteration) for iteration in iterations]
-    layers = [LayerAnalysis(layer, [each[at][0] for each in by_iteration]) for at, layer in enumerate(captured.layers)]
-    return Analysis(restored, image, captured, layers, traversal)
+    contributions = [
+        torch.stack([(each[at] * layer.presence)[0].sum(dim=-1) for each in by_iteration])
+        for at, layer in enumerate(captured.layers)
+    ]
+    return Analysis(restored, image, captured, contributions, traversal)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure, SubFigure
@@ -16,7 +15,8 @@ from torch import Tensor
 
 from capsexp.figures.style import GREY, STYLES, default_style
 from capsexp.figures.traversal import draw_traversal
-from capsexp.inspect.analysis import Analysis, LayerAnalysis
+from capsexp.inspect.analysis import Analysis
+from capsexp.routing.observe import ObservedLayer
 
 WIDTH = 11.0  # inches
 MAX_ITERATIONS = 5  # side by side
@@ -28,8 +28,9 @@ SMALL, TINY = 9, 8  # points
 def picture(analysis: Analysis) -> bytes:
     """A PNG file; the same bytes for the same image and checkpoint."""
     rows: list[tuple[float, Callable[[SubFigure], None]]] = [(2.7, partial(_prediction, analysis))]  # heights in inches
-    placed = [layer for layer in analysis.layers if layer.presence[..., 0].numel() > 1]  # children with positions
-    rows += [(2.7, partial(_routing, analysis, layer)) for layer in placed]
+    layers = enumerate(analysis.captured.layers)
+    placed = [number for number, layer in layers if layer.presence[0, :, :, 0].numel() > 1]  # children with positions
+    rows += [(2.7, partial(_routing, analysis, number)) for number in placed]
     if analysis.captured.attention:
         rows.append((2.5, partial(_attention, analysis)))
     if analysis.traversal is not None:
@@ -77,31 +78,28 @@ def draw_scores(axis: Axes, analysis: Analysis) -> None:
     axis.set_title(f"{analysis.restored.score_kind} of each class{rest}", fontsize=SMALL)
 
 
-def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
-    """The contributions of the children to the predicted class by position, iteration by iteration."""
-    height, width, types = layer.presence.shape
-    number, layers = analysis.layers.index(layer) + 1, len(analysis.layers)
-    which = "routing" if layers == 1 else f"routing, layer {number} of {layers}"
-    _title(
-        part,
-        f"{which}: contribution of its child capsules ({types} at each of {height}×{width} "
-        f"positions) to {analysis.class_names[analysis.predicted]}: Σ coefficient × presence",
-    )
-    count = len(layer.coefficients)
+def _routing(analysis: Analysis, number: int, part: SubFigure) -> None:
+    """The contributions of a layer's children to the predicted class by position, iteration by iteration."""
+    layers, contributions = analysis.captured.layers, analysis.contributions[number]
+    _, height, width, types = layers[number].presence.shape
+    which = "routing" if len(layers) == 1 else f"routing, layer {number + 1} of {len(layers)}"
+    children, predicted = f"({types} at each of {height}×{width} positions)", analysis.class_names[analysis.predicted]
+    _title(part, f"{which}: contribution of its child capsules {children} to {predicted}: Σ coefficient × presence")
+    count = len(contributions)
     iterations = np.linspace(0, count - 1, min(count, MAX_ITERATIONS)).round().astype(int).tolist()
-    maps = torch.stack([layer.contribution(iteration) for iteration in iterations])
+    maps = contributions[iterations]
     axes = part.subplots(1, max(len(iterations), 3) + 1)
     for axis, iteration, heat in zip(axes, iterations, maps, strict=False):
         drawn = _positions(axis, heat, f"iteration {iteration + 1}", maps)
     part.colorbar(drawn, ax=list(axes[: len(iterations)]), shrink=0.8)
     for axis in axes[len(iterations) : -1]:
         axis.axis("off")
-    _entropies(axes[-1], layer)
+    _entropies(axes[-1], layers[number])
 
 
-def _entropies(axis: Axes, layer: LayerAnalysis) -> None:
+def _entropies(axis: Axes, layer: ObservedLayer) -> None:
     """The layer's entropy by iteration, and its greatest value."""
-    parents, entropies = layer.captured.coefficients[0].shape[-1], layer.captured.entropies
+    parents, entropies = layer.coefficients[0].shape[-1], layer.entropies
     iterations = range(1, len(entropies) + 1)
     axis.plot(iterations, entropies, **STYLES[0])
     for iteration in {1, len(iterations)}:

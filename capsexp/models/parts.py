@@ -124,8 +124,7 @@ class BackboneNetwork(CapsuleNetwork):
 
     def forward_features(self, images: Tensor) -> Capsules:
         """See `CapsuleNetwork`."""
-        primary: Capsules = self.primary(self.cbam(self.backbone(images)))
-        return primary
+        return self.primary(self.cbam(self.backbone(images)))
 
 
 class ConvolutionalNetwork(nn.Module):

@@ -60,8 +60,7 @@ class CapsuleLayer(nn.Module):
 
         A linear layer gives [B, J, D], a convolutional one [B, H', W', J, D], activations likewise.
         """
-        parents: Capsules = self.routing(*self.votes(children))
-        return parents
+        return self.routing(*self.votes(children))
 
 
 class LinearCapsules(CapsuleLayer):

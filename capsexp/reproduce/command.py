@@ -7,18 +7,15 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, add_launcher_options, launcher_words
 from capsexp.config import searchpath
 from capsexp.config.checks import did_you_mean, typed_key
+from capsexp.config.schema import Paths
 from capsexp.errors import DONE, FAILED, InputError, duration
 from capsexp.reproduce import sweep
 from capsexp.study import studies
 from capsexp.study.selection import LAPTOP, PAPER, TYPED, select
-
-if TYPE_CHECKING:
-    from capsexp.config.schema import Paths
 
 RESUME = "the same command continues after the last whole epochs"
 
@@ -53,18 +50,17 @@ def main(arguments: list[str] | None = None) -> int:
     return FAILED if barred or problems or failed else DONE
 
 
-def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> list[str]:
+def _print_tables(options: argparse.Namespace, paths: Paths, ended: str) -> list[str]:
     """Makes the tables of the studies that ran and prints what they say; what is wrong with records.
 
     In a folder of one's own they are written to its tables/. In the project's folder, those of all studies and the
     README's are, as by `make tables`; a table of some rows, or of another training than the study's, beside the logs.
     """
-    from capsexp.config.searchpath import ROOT
     from capsexp.tables import files, screen
 
     results = Path(paths.results)
     results.mkdir(parents=True, exist_ok=True)
-    own = results.resolve() != (ROOT / "results").resolve()
+    own = results.resolve() != (searchpath.ROOT / "results").resolve()
     chosen = [select(studies.load(name), options.overrides, options.setting) for name in options.names]
     rows = any(":" in name for name in options.names)
     part = rows or any(one.only or one.blocks[0].name == TYPED for one in chosen)
@@ -72,7 +68,7 @@ def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> li
     words = options.names, options.overrides, options.setting
     generated = files.regenerate(*words, results=results, output=output if own or part else None)
     if not own:
-        files.regenerate(results=results, output=results / "tables", readme=ROOT / "README.md")
+        files.regenerate(results=results, output=results / "tables", readme=searchpath.ROOT / "README.md")
     if len(generated.measured) > 1:
         screen.print_studies(generated.measured, ended, output)
     for one in generated.measured if len(generated.measured) == 1 else []:

@@ -11,22 +11,19 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait
-from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
-from annotated_types import Ge
 from pytorch_lightning.callbacks import Callback
 
-from capsexp import Count, Positive
 from capsexp.cli import handle_signals, interrupt, print_error, print_line
 from capsexp.errors import DONE, INTERRUPTED, BusyError, first_line
 from capsexp.files import opened
 from capsexp.reproduce.monitor import Monitor, ended
-from capsexp.reproduce.planning import Job, Progress, concurrency
+from capsexp.reproduce.planning import Job, Options, Progress, concurrency
 from capsexp.run import records
 from capsexp.run.execute import RECHECK, execute, is_locked
 from capsexp.run.memory import is_out_of_memory
@@ -36,15 +33,6 @@ from capsexp.run.plan import OUTPUT, Plan
 _GRACE = 10.0  # seconds that runs get to end by themselves
 _INTERVAL = 0.5  # seconds between two checks of deadline and locks
 _BUSY, _FULL = 75, 76  # exit codes of a run that another process trains, and of one that found too little memory
-
-
-@dataclass(frozen=True)
-class Options:
-    """How runs are launched: the keys of conf/hydra/launcher/local.yaml."""
-
-    jobs: Count | None = None  # runs at a time; None: one a GPU, or one on the CPU
-    retry: Annotated[int, Ge(0)] = 0  # more attempts at a failed run
-    time_limit: Positive | None = None  # minutes
 
 
 def launch(jobs: Sequence[Job], options: Options) -> None:

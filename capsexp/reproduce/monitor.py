@@ -5,7 +5,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from statistics import mean, median
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,12 +16,9 @@ from capsexp.cli import print_line
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import distinguishing, varied
 from capsexp.errors import InputError, duration, plural
-from capsexp.reproduce.planning import Job, Planned, State, concurrency, count
+from capsexp.reproduce.planning import Job, Options, Planned, State, concurrency, count
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import LAST, OUTPUT
-
-if TYPE_CHECKING:
-    from capsexp.reproduce.launcher import Options
 
 _REFRESH = 0.25  # seconds between two drawings of the table
 
@@ -67,7 +63,7 @@ class Monitor:
         return ", ".join([*words, *time_left(self.jobs, self.at_a_time)])
 
 
-def print_plan(planned: Planned, here: "Options | None", listed: bool) -> None:
+def print_plan(planned: Planned, here: Options | None, listed: bool) -> None:
     """Prints what there is to do, by the launcher `here` or, if None, by another one.
 
     `listed`: a line a configuration, with the states of its seeds.

@@ -1,20 +1,22 @@
 """The runs of studies: which there are, what can't be run, and how far they are."""
 
-import ctypes
 import re
 import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from ctypes import Structure, c_char, c_double, c_int
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from statistics import mean, median
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge
 
+from capsexp import Count, Positive
 from capsexp.config.compose import command, distinguishing, portable, varied
 from capsexp.config.schema import Config
 from capsexp.config.searchpath import ROOT
@@ -31,19 +33,23 @@ State = Literal["waiting", "running", "finished", "failed"]
 Words = tuple[str, ...]  # KEY=VALUE …
 
 
-class Progress(ctypes.Structure):
+@dataclass(frozen=True)
+class Options:
+    """How runs are launched: the keys of conf/hydra/launcher/local.yaml."""
+
+    jobs: Count | None = None  # runs at a time; None: one a GPU, or one on the CPU
+    retry: Annotated[int, Ge(0)] = 0  # more attempts at a failed run
+    time_limit: Positive | None = None  # minutes
+
+
+class Progress(Structure):
     """How far a run is, as its process writes it: 0 is unknown."""
 
     epoch: int  # completed
     best: float  # accuracy so far, in percent
     seconds: float  # of the last epoch
     error: bytes  # why it failed
-    _fields_ = (
-        ("epoch", ctypes.c_int),
-        ("best", ctypes.c_double),
-        ("seconds", ctypes.c_double),
-        ("error", ctypes.c_char * 501),
-    )
+    _fields_ = (("epoch", c_int), ("best", c_double), ("seconds", c_double), ("error", c_char * 501))
 
 
 @dataclass(eq=False)

@@ -28,8 +28,7 @@ from capsexp.run.task import overrides_of, task
 from capsexp.study import studies
 
 if TYPE_CHECKING:
-    from capsexp.reproduce.launcher import Options
-    from capsexp.reproduce.planning import Planned
+    from capsexp.reproduce.planning import Options, Planned
 
 LOCAL = "capsexp.reproduce.launcher.Options"  # which Hydra composes, and never makes
 _FOLDER = "hydra.launcher.submitit_folder"  # of the files of submitit's jobs
@@ -64,14 +63,13 @@ def _check_own_part(config: DictConfig, words: Sequence[str] = ()) -> None:
 
 def options_of(config: DictConfig) -> "Options | None":
     """How the launcher here is to launch; None for another launcher. Raises InputError."""
-    from capsexp.reproduce.launcher import Options
+    from capsexp.reproduce.planning import Options
 
     node = config.hydra.launcher
     if not node:
         raise InputError("hydra.launcher: must be a group of keys; choose one with hydra/launcher=…")
     given = {key: node[key] for key in node if key != "_target_"}
-    here: Options | None = check_dataclass(Options, given, "hydra.launcher") if node._target_ == LOCAL else None
-    return here
+    return check_dataclass(Options, given, "hydra.launcher") if node._target_ == LOCAL else None
 
 
 def train(planned: "Planned", app: Any, config: DictConfig) -> None:

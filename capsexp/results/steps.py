@@ -35,8 +35,7 @@ def read(results: Path) -> Steps:
     if not path.is_file():
         return Steps()
     try:
-        found: Steps = check_dataclass(Steps, json.loads(path.read_text(encoding="utf-8")))
-        return found
+        return check_dataclass(Steps, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, InputError) as error:
         raise InputError(f"{path}: can't be read ({error}); make bench-claims writes it") from None
 

@@ -156,5 +156,4 @@ class EMRouting(Routing):
     def logits(self, gaussians: Gaussians, iteration: int) -> Tensor:
         """The parents' activation logits [..., J] in the t-th iteration."""
         inverse_temperature = self.inverse_temperature * (1 - self.growth**iteration)
-        logits: Tensor = self.activation(gaussians, inverse_temperature)
-        return logits
+        return self.activation(gaussians, inverse_temperature)

@@ -116,7 +116,7 @@ def load(path: Path) -> dict[str, Any]:
         with opened(path, "rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
             stream.seek(0)
-            checkpoint: dict[str, Any] = torch.load(stream, "cpu", weights_only=True)
+            return torch.load(stream, "cpu", weights_only=True)
     except FileNotFoundError:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
@@ -134,7 +134,6 @@ def load(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: can't be loaded: {printable(first_line(error))}") from error
         reason = "not a checkpoint, or damaged" if path.stat().st_size else "empty, not a checkpoint"
         raise DamagedError(f"{path}: {reason}") from None
-    return checkpoint
 
 
 def resumable(planned: Plan) -> tuple[Path, dict[str, Any]] | None:

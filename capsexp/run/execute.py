@@ -71,7 +71,7 @@ def execute(planned: Plan, callbacks: "Sequence[Callback]" = (), wait: bool = Fa
 
     prepared = prepare(planned)
     if not is_first():
-        return train(planned, *prepared, callbacks)
+        return train(*prepared, callbacks)
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(planned.folder, wait))
@@ -87,7 +87,7 @@ def execute(planned: Plan, callbacks: "Sequence[Callback]" = (), wait: bool = Fa
         print_line(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
         remove_parts(planned.path.parent, planned.name)
         remove_parts(planned.folder)
-        return train(planned, *prepared, callbacks)
+        return train(*prepared, callbacks)
 
 
 def _finished(planned: Plan) -> records.Record | None:

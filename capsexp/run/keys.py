@@ -40,7 +40,6 @@ def identity(config: Config, precision: str, note: str | None, unlisted: str | N
         data["synthesis"] = _component(config.data.synthesis)
     if config.preprocess.normalize:
         data |= {"mean": config.data.mean, "std": config.data.std}
-    reconstruction = _section(config.reconstruction) if config.reconstruction.enabled else None
     observing = {f"pytorch_lightning.callbacks.{name}" for name in _OBSERVING}
     changing = [callback for callback in config.callbacks.values() if callback[TARGET] not in observing]
     return {
@@ -49,7 +48,7 @@ def identity(config: Config, precision: str, note: str | None, unlisted: str | N
         "routing": _component(config.routing),
         "loss": _component(config.loss),
         "attention": _section(config.attention),
-        "reconstruction": reconstruction,
+        "reconstruction": _section(config.reconstruction) if config.reconstruction.enabled else None,
         "preprocess": _section(training_preprocess(config)),
         "optim": _section(config.optim),
         "budget": _section(config.budget),

@@ -10,8 +10,6 @@ import torch
 
 from capsexp.data.reader import host_memory
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # as in malloc.h
-
 
 def reset_peak_memory(device: torch.device) -> None:
     """Makes the peaks those from now on, without the memory of a run that this process did before."""
@@ -61,8 +59,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 def limit_memory() -> None:
     """Limits memory to nine tenths of what is free: Linux grants more, and kills the process that uses it."""
-    available = proc_value("meminfo", "MemAvailable")
-    if not available:
+    if not (available := proc_value("meminfo", "MemAvailable")):
         return
     import resource
 
@@ -81,5 +78,5 @@ def keep_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(-4, 0)  # M_MMAP_MAX, in malloc.h
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

@@ -124,8 +124,7 @@ class CapsuleModule(pl.LightningModule):
 
     def forward(self, pixels: Tensor) -> Prediction:
         """Pixels between 0 and 1, [B, channels, H, W] -> scores and class capsules."""
-        prediction: Prediction = self.network((pixels - self.mean) / self.std)
-        return prediction
+        return self.network((pixels - self.mean) / self.std)
 
     def loss_and_scores(self, batch: Batch) -> StepOutput:
         pixels, labels, _ = batch
@@ -139,8 +138,7 @@ class CapsuleModule(pl.LightningModule):
 
     def _class_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         with full_precision(scores):
-            loss: Tensor = self.loss(at_least_float32(scores), labels)
-        return loss
+            return self.loss(at_least_float32(scores), labels)
 
     def _backward(self, loss: Tensor) -> None:
         """Gives the parameters their gradient, clipped to the norm `optim.gradient_clip`."""
@@ -194,7 +192,8 @@ class CapsuleModule(pl.LightningModule):
             self.loss.grow_over(self.planned.epochs * len(groups.loader))
         cuda, optimizer = self.device.type == "cuda", self.trainer.optimizers[0]
         captured = cuda and self.planned.config.trainer.cuda_graphs and self.trainer.world_size == 1
-        self.step = make_step(self.loss_and_scores, self._backward, optimizer, cuda, captured, self.buffers())
+        step = EagerStep(self.loss_and_scores, self._backward, optimizer, [*self.buffers()])
+        self.step = make_step(step, cuda, captured)
 
     def on_train_epoch_start(self) -> None:
         """Seeds the epoch, by the run's seed and the epoch alone, so that resumed runs draw the same numbers."""

@@ -214,17 +214,9 @@ def fit_to_device(optimizer: torch.optim.Optimizer, cuda: bool, captured: bool) 
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(device)
 
 
-def make_step(
-    forward: Callable[[Batch], StepOutput],
-    backward: Callable[[Tensor], None],
-    optimizer: torch.optim.Optimizer,
-    cuda: bool,
-    captured: bool,
-    buffers: Iterable[Tensor] = (),
-) -> EagerStep | CapturedStep:
-    """The step of a run, see EagerStep; on CUDA it can be captured."""
-    fit_to_device(optimizer, cuda, captured)
-    step = EagerStep(forward, backward, optimizer, [*buffers])
+def make_step(step: EagerStep, cuda: bool, captured: bool) -> EagerStep | CapturedStep:
+    """The step of a run; on CUDA it can be captured."""
+    fit_to_device(step.optimizer, cuda, captured)
     return CapturedStep(step, capture_cuda_graph) if captured else step
 
 
@@ -245,14 +237,13 @@ def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimiz
     classes = {name.lower(): cls for name, cls in vars(torch.optim).items() if isinstance(cls, type)}
     kind = classes[optim.name]
     taken = [*inspect.signature(kind).parameters.items()][2:]  # without the parameters to train and lr
-    defaults = {name: parameter.default for name, parameter in taken}
-    takes = [name for name in defaults if name not in NOT_OPTIONS]
+    defaults = {name: parameter.default for name, parameter in taken if name not in NOT_OPTIONS}
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
-    arguments = {name: value for name, value in given.items() if value or name in takes} | optim.options
+    arguments = {name: value for name, value in given.items() if value or name in defaults} | optim.options
     for name, value in [*arguments.items()]:
         key = f"optim.options.{name}" if name in optim.options else f"optim.{name}"
-        if name not in takes:
-            raise InputError(f"{key}={value}: optim.name={optim.name} takes {', '.join(takes)}")
+        if name not in defaults:
+            raise InputError(f"{key}={value}: optim.name={optim.name} takes {', '.join(defaults)}")
         default = defaults[name]
         listed = isinstance(default, tuple)
         kind_of = bool if isinstance(default, bool) else list[float] if listed else float

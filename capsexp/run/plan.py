@@ -116,10 +116,8 @@ def find_device(config: Config) -> tuple[torch.device, str]:
         raise InputError(f"WORLD_SIZE={world}: must be a multiple of LOCAL_WORLD_SIZE={processes}")
     torchrun("MASTER_PORT", 0)  # for its error
     if accelerator != "cpu" and torch.cuda.is_available():
-        if processes > torch.cuda.device_count():
-            raise InputError(
-                f"torchrun --nproc-per-node={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}"
-            )
+        if processes > (gpus := torch.cuda.device_count()):
+            raise InputError(f"torchrun --nproc-per-node={processes}: each needs a GPU, and torch sees {gpus}")
         gpu = torch.device("cuda", torchrun("LOCAL_RANK", 0))
         device = gpu if _has_kernels(gpu, accelerator) else device
     cores, threads = os.cpu_count() or 1, config.trainer.threads or 1
@@ -162,10 +160,8 @@ def check_precision(config: Config) -> None:
     """Raises InputError for bf16 where the routing can't be trained in it. Checkpoints of such runs can be restored."""
     iterations = config.routing.iterations or 0
     if config.trainer.precision == "bf16" and iterations > 2 and _is_em_with_sum(config.routing):
-        raise InputError(
-            f"trainer.precision=bf16: with routing.iterations={iterations} and routing.density=sum the gradient of EM "
-            "routing is rounding error; set trainer.precision=float32 or routing.density=mean"
-        )
+        why = "the gradient of EM routing is rounding error; set trainer.precision=float32 or routing.density=mean"
+        raise InputError(f"trainer.precision=bf16: with routing.iterations={iterations} and routing.density=sum {why}")
 
 
 def _is_em_with_sum(routing: Component) -> bool:

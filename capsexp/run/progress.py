@@ -51,10 +51,8 @@ class EpochBar(EpochLines):
         """Starts the bar, of a resumed run after its last epoch."""
         super().on_train_start(trainer, module)
         assert isinstance(module, CapsuleModule)
-        epochs, done = module.planned.epochs, trainer.current_epoch
-        self.task = self.progress.add_task(
-            f"{epochs} epochs", total=epochs * self.batches, completed=done * self.batches
-        )
+        epochs, done = module.planned.epochs, trainer.current_epoch * self.batches
+        self.task = self.progress.add_task(f"{epochs} epochs", total=epochs * self.batches, completed=done)
         self.progress.start()
 
     def on_train_batch_end(

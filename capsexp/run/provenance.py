@@ -13,6 +13,7 @@ import torch
 
 import capsexp
 from capsexp.run.memory import proc_value
+from capsexp.run.plan import Plan
 
 LIBRARIES = ("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy", "pillow")
 
@@ -23,15 +24,13 @@ def start() -> dict[str, Any]:
     return {"started": _now(), "commit": commit, "clean_tree": clean}
 
 
-def of_run(
-    started: dict[str, Any], device: torch.device, processes: int, resumed: list[int], command: str | None
-) -> dict[str, Any]:
+def of_run(planned: Plan, started: dict[str, Any], resumed: list[int]) -> dict[str, Any]:
     """Versions, commit, machine and times, without names or paths of the machine.
 
     `started` is from `start`, with the commits of all parts of a run that was resumed.
     """
     return {
-        "command": command,
+        "command": planned.command,
         **started,
         "ended": _now(),
         "resumed_after_epochs": resumed,
@@ -39,8 +38,8 @@ def of_run(
         # torch's own version names its build, 2.14.1+cu130; its wheel's may not.
         "libraries": {name: version(name) for name in LIBRARIES}
         | {"torch": str(torch.__version__), "capsexp": capsexp.__version__},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
-        "processes": processes,
+        "device": torch.cuda.get_device_name(planned.device) if planned.device.type == "cuda" else processor(),
+        "processes": planned.processes,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "load": _load(),
@@ -72,8 +71,7 @@ def _commit() -> tuple[str | None, bool | None]:
 
     def output(*arguments: str) -> str | None:
         with suppress(OSError, subprocess.SubprocessError):
-            ended = subprocess.run([*git, *arguments], capture_output=True, text=True, timeout=10, check=True)
-            return ended.stdout.strip()
+            return subprocess.check_output([*git, *arguments], stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
         return None
 
     if not output("ls-files", "errors.py"):  # installed in an environment that is inside another repository

@@ -11,18 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy
 from annotated_types import Ge, Le
+from numpy.typing import NDArray
 
 from capsexp.config.checks import check_dataclass
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import opened, write_file
 from capsexp.run.keys import Json, canonical, key_of, name_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MAX_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 
@@ -153,9 +151,8 @@ def parsed(whole: bytes) -> Record:
             raise ValueError(f"more than {_MAX_BYTES:,} bytes")
         content = json.loads(whole.decode())
         intact = content.pop("digest") == _digest(content)
-        record: Record = check_dataclass(
-            Record, {name: value for name, value in content.items() if name not in _DERIVED}
-        )
+        stored = {name: value for name, value in content.items() if name not in _DERIVED}
+        record: Record = check_dataclass(Record, stored)
         problem = _contradiction(record) if intact else "its contents don't match its digest"
     except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
         if intact and "no such key" in str(error):
@@ -206,7 +203,7 @@ def packed(correct: Sequence[bool]) -> str:
     return base64.b64encode(numpy.packbits(correct).tobytes()).decode()
 
 
-def unpacked(text: str, images: int) -> "NDArray[numpy.bool_]":
+def unpacked(text: str, images: int) -> NDArray[numpy.bool_]:
     """The reverse of `packed`, [N]; raises ValueError for what isn't the bits of N images."""
     content = base64.b64decode(text, validate=True)
     if len(content) != -(-images // 8):

@@ -77,8 +77,7 @@ class Restored:
     def __call__(self, pixels: Tensor) -> Prediction:
         """Pixels between 0 and 1, [B, channels, H, W], on the module's device -> scores and class capsules."""
         with torch.inference_mode(), self.autocast():
-            prediction: Prediction = self.module(pixels)
-        return prediction
+            return self.module(pixels)
 
     @property
     def score_kind(self) -> str:

@@ -64,10 +64,8 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     built = build(config)
     make_optimizer(built.network.parameters(), config.optim)  # for its errors
     if planned.processes > 1 and planned.device.type == "cpu" and has_batch_norm(built.network):
-        raise InputError(
-            f"torchrun: {planned.processes} processes: this network has batch normalisation, "
-            "which torch computes over several processes on GPUs only"
-        )
+        why = "this network has batch normalisation, which torch computes over several processes on GPUs only"
+        raise InputError(f"torchrun: {planned.processes} processes: {why}")
     images = source.load(config.data, print_line)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
         raise InputError(f"data={config.data.name}: other files than when the run was planned; run the command again")
@@ -81,7 +79,7 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     if config.preprocess.normalize:
         module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in module.pixels)
     try:  # now, and not after hours of training
-        records.text(_record(planned, module, data, provenance.start(), "not trained", None))
+        records.text(_record(module, data, provenance.start(), "not trained", None))
     except ValueError as error:
         raise InputError(f"{printable(planned.command or planned.name)}: can't be recorded ({error})") from None
     return module, data
@@ -96,14 +94,12 @@ def _check_parameters(planned: Plan) -> None:
         raise InputError(f"{parameters:,} parameters {sizes}; a smaller data.size or budget.width needs less")
 
 
-def train(
-    planned: Plan, module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback] = ()
-) -> records.Record:
+def train(module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback] = ()) -> records.Record:
     """The record of a run, after its training from the last checkpoint on, if there is one.
 
     Raises RunError for a training that fails, with a record of that, and KeyboardInterrupt.
     """
-    started, first_process = provenance.start(), is_first()
+    planned, started, first_process = module.planned, provenance.start(), is_first()
     module.commits = [started["commit"]]
     loggers = make_loggers(planned) if first_process else []
     callbacks = [*make_progress(planned.config.trainer.progress), *loggers, *make_callbacks(planned), *callbacks]
@@ -117,7 +113,7 @@ def train(
         raise KeyboardInterrupt from None
     except Exception as failure:
         error, reason = failure, _reason(failure, module, data)
-    record = _record(planned, module, data, started, reason, heldout_accuracy)
+    record = _record(module, data, started, reason, heldout_accuracy)
     if first_process and not (error and planned.config.rerun and records.is_finished(planned.path)):  # which stays then
         records.write(record, planned.path)
     if error:
@@ -136,23 +132,18 @@ def train(
 
 
 def _record(
-    planned: Plan,
-    module: CapsuleModule,
-    data: CapsuleData,
-    started: dict[str, Any],
-    error: str | None,
-    heldout_accuracy: float | None,
+    module: CapsuleModule, data: CapsuleData, started: dict[str, Any], error: str | None, heldout_accuracy: float | None
 ) -> records.Record:
     """The record of a run as it ended: of a failed one, `error` says why."""
-    done, leak = error is None, dict[str, int]()
+    planned, done = module.planned, error is None
+    of_data: keys.Json = {"note": data.images.note, "checksum": data.images.checksum}
+    of_data["test_images"] = len(data.test[1]) if done else None
     if done and module.trained_images is not None:
-        leak["repeated"] = source.repeated(data.test[0], module.trained_images)
-        leak["ambiguous"] = source.ambiguous(data.images)
+        of_data["repeated"] = source.repeated(data.test[0], module.trained_images)
+        of_data["ambiguous"] = source.ambiguous(data.images)
         if data.heldout:
-            leak["repeated_heldout"] = source.repeated(data.heldout[0], source.digests(data.train[0]))
-    software = provenance.of_run(
-        started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
-    )
+            of_data["repeated_heldout"] = source.repeated(data.heldout[0], source.digests(data.train[0]))
+    software = provenance.of_run(planned, started | {"commits": module.commits}, module.resumed)
     return records.Record(
         key=keys.key_of(planned.identity),
         status="finished" if done else "failed",
@@ -166,12 +157,7 @@ def _record(
         heldout_accuracy=heldout_accuracy,
         parameters=module.trained_parameters,
         peak_memory_mb=memory.peak_memory_mb(planned.device),
-        data={
-            "note": data.images.note,
-            "checksum": data.images.checksum,
-            "test_images": len(data.test[1]) if done else None,
-        }
-        | leak,
+        data=of_data,
         provenance={"routing_path": module.routing_path or None} | software,
         chance_accuracy=constant_guess(data.evaluated[1]) if done else None,
         correct=module.correct if done else None,

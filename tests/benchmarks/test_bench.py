@@ -23,7 +23,7 @@ def test_steps_are_those_of_runs(device: str, bench: ModuleType, monkeypatch: py
         pass
 
     def make_step(*arguments: object) -> None:
-        raise Made(arguments[4])
+        raise Made(arguments[2])
 
     monkeypatch.setattr(bench, "find_device", lambda config: (torch.device(device), "bf16"))
     monkeypatch.setattr(bench.CapsuleModule, "to", lambda self, where: self)

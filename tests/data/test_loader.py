@@ -11,16 +11,7 @@ from support import composed_config
 from torch import Tensor
 
 from capsexp.config.schema import Preprocess, training_preprocess
-from capsexp.data.loader import (
-    DeviceLoader,
-    ProcessSlice,
-    TrainingLoader,
-    balanced,
-    derived_seed,
-    moved,
-    shifts_within,
-    warped,
-)
+from capsexp.data.loader import DeviceLoader, TrainingLoader, balanced, derived_seed, moved, shifts_within, warped
 from capsexp.data.module import heldout_split
 from capsexp.data.module import test_split as split_of
 from capsexp.data.source import ImageSet
@@ -48,7 +39,7 @@ def test_evaluation_covers_all_images_in_order() -> None:
 
 def test_two_processes_have_each_batch_between_them_and_weigh_their_parts() -> None:
     """In batches of nine and five images, one process has one more than the other."""
-    loaders = [DeviceLoader(IMAGES, LABELS, 9, process=ProcessSlice(rank, 2)) for rank in range(2)]
+    loaders = [DeviceLoader(IMAGES, LABELS, 9, rank=rank, processes=2) for rank in range(2)]
     for batch, *parts in zip(DeviceLoader(IMAGES, LABELS, 9), *loaders, strict=True):
         assert sorted(torch.cat([part.labels for part in parts]).tolist()) == batch.labels.tolist()
         weighted = [part.weight * part.labels.double().mean().item() for part in parts]  # as of a mean loss
@@ -65,7 +56,7 @@ def test_a_last_batch_of_one_image_joins_the_one_before(count: int, sizes: list[
     assert ([len(batch.labels) for batch in batches], len(loader), loader.epoch_images) == (sizes, len(sizes), count)
     assert sorted(torch.cat([batch.labels for batch in batches]).tolist()) == labels.tolist()
     if count > 1:
-        two = [list(dataclasses.replace(loader, process=ProcessSlice(rank, 2))) for rank in (0, 1)]
+        two = [list(dataclasses.replace(loader, rank=rank, processes=2)) for rank in (0, 1)]
         assert [len(a.labels) + len(b.labels) for a, b in zip(*two, strict=True)] == sizes
 
 

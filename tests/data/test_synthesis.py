@@ -18,9 +18,9 @@ from capsexp.data.synthesis import (
     AffineMNIST,
     Digits,
     DiverseMultiMNIST,
-    OtherClasses,
     Synthesis,
     free_shifts,
+    of_other_classes,
     overlaid,
     placed,
     transformed,
@@ -90,9 +90,9 @@ def test_a_sixth_of_the_images_has_one_digit_the_others_two_of_different_classes
 
 def test_every_other_digit_is_equally_likely_as_the_second() -> None:
     labels = torch.tensor([2, 0, 0, 1, 0, 2])
-    others = OtherClasses(Digits(torch.zeros(6, 1, 1, 1, dtype=torch.uint8), labels, 4))
+    digits = Digits(torch.zeros(6, 1, 1, 1, dtype=torch.uint8), labels, 4)
     for first in range(6):
-        second = others.draw(torch.full((4000,), first), generator(first))
+        second = of_other_classes(digits, torch.full((4000,), first), generator(first))
         allowed = [index for index in range(6) if labels[index] != labels[first]]
         counts = torch.bincount(second, minlength=6)
         assert counts.nonzero().flatten().tolist() == allowed

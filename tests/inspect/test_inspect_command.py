@@ -67,23 +67,23 @@ def test_the_picture_is_as_wide_as_a_page(folders: dict[str, Path], tmp_path: Pa
 
 
 def test_the_routing_of_a_linear_layer(analyses: dict[str, Analysis]) -> None:
-    (layer,) = analyses["capsnet"].layers
-    assert layer.presence.shape == (6, 6, 1)
-    assert len(layer.coefficients) == 2
-    torch.testing.assert_close(layer.presence, layer.captured.poses[0].norm(dim=-1))
-    torch.testing.assert_close(layer.contribution(0), layer.presence.sum(dim=2) / 10)
-    assert layer.captured.entropies[0] == pytest.approx(math.log(10), abs=1e-5)
+    (layer,), (contributions,) = analyses["capsnet"].captured.layers, analyses["capsnet"].contributions
+    assert layer.presence.shape == (1, 6, 6, 1)
+    assert contributions.shape == (2, 6, 6)
+    torch.testing.assert_close(layer.presence, layer.poses.norm(dim=-1))
+    torch.testing.assert_close(contributions[0], layer.presence[0].sum(dim=2) / 10)
+    assert layer.entropies[0] == pytest.approx(math.log(10), abs=1e-5)
 
 
 def test_the_routing_through_several_layers(analyses: dict[str, Analysis]) -> None:
-    layers = analyses["inverted"].layers
-    assert [layer.presence.shape[0] for layer in layers] == [14, 6, 4]
-    assert [len(layer.captured.entropies) for layer in layers] == [1, 1, 2]
-    for layer in layers:
-        assert len(layer.coefficients) == 2
-        height, _, types = layer.presence.shape
+    layers = analyses["inverted"].captured.layers
+    assert [layer.presence.shape[1] for layer in layers] == [14, 6, 4]
+    assert [len(layer.entropies) for layer in layers] == [1, 1, 2]
+    for layer, of_layer in zip(layers, analyses["inverted"].contributions, strict=True):
+        assert len(of_layer) == 2
+        _, height, _, types = layer.presence.shape
         with_parents = slice(13 if height == 14 else None)  # 3×3 with stride 2 leaves out the last
-        contributions = layer.contribution(0)[with_parents, with_parents]
+        contributions = of_layer[0, with_parents, with_parents]
         torch.testing.assert_close(contributions, torch.full_like(contributions, types / 10))
 
 
@@ -110,7 +110,7 @@ def test_the_attention_maps(analyses: dict[str, Analysis]) -> None:
     assert maps["capsnet"].keys() == maps["cnn"].keys() == {"channel", "spatial"}
     assert maps["inverted"].keys() == {"conv", "caps"}
     inverted = analyses["inverted"]
-    assert maps["inverted"]["caps"].shape == (4, 4, inverted.layers[-1].presence.shape[2])
+    assert maps["inverted"]["caps"].shape == inverted.captured.layers[-1].presence.shape[1:]
     values = inverted.captured.attention[-1].values[0, :, :, :, inverted.predicted]
     torch.testing.assert_close(maps["inverted"]["caps"], values.mean(dim=-1))
     assert all((factors > 0).all() and (factors < 1).all() for factors in maps["capsnet"].values())
@@ -140,7 +140,7 @@ def test_a_hundred_classes_and_children_without_positions() -> None:
     module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
     restored = Restored(Path("made.ckpt"), "made", 1, config, "float32", module)
     found = analyse(restored, InputImage("noise", torch.rand(3, 32, 32), [3]))
-    assert [layer.presence.shape[:2] for layer in found.layers][-1] == (1, 1)
+    assert found.captured.layers[-1].presence.shape[1:3] == (1, 1)
     assert picture(found).startswith(b"\x89PNG")
     axis = Figure().subplots()
     draw_scores(axis, found)

@@ -151,7 +151,7 @@ def test_a_run_that_fails_is_recorded_keeps_no_step_and_no_gradients_and_is_resu
     module, data = trainings.prepare(planned)
     with monkeypatch.context() as patched, pytest.raises(RunError, match="failed: out of something"):
         stop_after(1, RuntimeError("out of something"), patched)
-        trainings.train(planned, module, data)
+        trainings.train(module, data)
     failed = records.read(planned.path)
     assert (failed.status, failed.error, len(failed.epochs)) == ("failed", "out of something", 1)
     assert module.step is None

@@ -17,7 +17,7 @@ from capsexp.run import records
 from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule, Metrics
-from capsexp.run.optimization import make_optimizer, make_step
+from capsexp.run.optimization import EagerStep, make_optimizer, make_step
 from capsexp.run.plan import Plan, forbid_tf32, plan
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -156,7 +156,8 @@ def test_a_captured_step_is_the_eager_step(options: str) -> None:
     for captured in (False, True):
         module = module_on("cuda", options)
         optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
-        step = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda=True, captured=captured)
+        eager = EagerStep(module.loss_and_scores, torch.Tensor.backward, optimizer)
+        step = make_step(eager, cuda=True, captured=captured)
         torch.manual_seed(1)
         batches = [*random_batches(module, 8), *random_batches(module, 1, 20), *random_batches(module, 2)]
         with torch.autocast("cuda", torch.bfloat16):
@@ -174,7 +175,8 @@ def test_a_capture_that_finds_no_memory_leaves_steps_with_theirs() -> None:
     """An eager step's and half of another one; the limit is torch's own, and more of the device is free."""
     module = module_on("cuda", "model=capsnet data=mnist")
     optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
-    step = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda=True, captured=True)
+    eager = EagerStep(module.loss_and_scores, torch.Tensor.backward, optimizer)
+    step = make_step(eager, cuda=True, captured=True)
     batches = random_batches(module, 8, 128)
     torch.cuda.empty_cache()
     with torch.autocast("cuda", torch.bfloat16):
@@ -195,7 +197,8 @@ def test_a_capture_that_finds_no_memory_leaves_steps_with_theirs() -> None:
 def test_no_step_waits_for_the_gpu(options: str) -> None:
     module = module_on("cuda", options)
     optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
-    step = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda=True, captured=True)
+    eager = EagerStep(module.loss_and_scores, torch.Tensor.backward, optimizer)
+    step = make_step(eager, cuda=True, captured=True)
     metrics = Metrics().cuda()
     batches = random_batches(module, 8)
     with torch.autocast("cuda", torch.bfloat16):

@@ -151,8 +151,9 @@ def test_what_cannot_be_recorded_is_refused_before_the_training(tmp_path: Path) 
 
 
 def test_a_system_without_a_load_average_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan.plan(composed_config(*TINY))
     monkeypatch.setattr(os, "getloadavg", raising(OSError("no /proc")))
-    assert provenance.of_run({}, torch.device("cpu"), 1, [], None)["load"] is None
+    assert provenance.of_run(planned, {}, [])["load"] is None
 
 
 def test_counting_parameters_imports_no_compiler() -> None:

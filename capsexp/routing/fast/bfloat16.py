@@ -48,13 +48,13 @@ def is_slow(factor: Tensor) -> bool:
     return slow and not is_faster_in_bfloat16(factor.device)
 
 
-def in_float32_if_faster(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
+def in_float32_if_faster(product: Callable[..., Tensor], input: Tensor, *others: Tensor | None) -> Tensor:
     """The product of these factors; in float32 where bfloat16 takes more time, gradients likewise."""
-    assert factors[0] is not None
-    if not is_slow(factors[0]):
-        return product(*factors)
-    with full_precision(factors[0]):
-        return product(*(None if factor is None else factor.bfloat16().float() for factor in factors)).bfloat16()
+    if not is_slow(input):
+        return product(input, *others)
+    with full_precision(input):
+        rounded = (None if factor is None else factor.bfloat16().float() for factor in (input, *others))
+        return product(*rounded).bfloat16()
 
 
 class InFloat32(nn.Module):
@@ -65,12 +65,11 @@ class InFloat32(nn.Module):
 
     path: str = ""
 
-    def computed(self, product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
+    def computed(self, product: Callable[..., Tensor], input: Tensor, *parameters: Tensor | None) -> Tensor:
         """The product of an input and parameters."""
-        assert factors[0] is not None
         if self.training:
-            self.path = PATH if is_slow(factors[0]) else ""
-        return in_float32_if_faster(product, *factors)
+            self.path = PATH if is_slow(input) else ""
+        return in_float32_if_faster(product, input, *parameters)
 
 
 class FastConv2d(InFloat32, nn.Conv2d):

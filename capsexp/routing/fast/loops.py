@@ -199,10 +199,9 @@ def _cache() -> Path:
 def compiler() -> tuple[list[str], str]:
     """The compiler's command and version; raises OSError, ValueError, SubprocessError."""
     command = shlex.split(os.environ.get("CC", "")) or ["cc"]
-    ended = subprocess.run(
-        [*command, "--version"], capture_output=True, check=True, timeout=COMPILER_TIMEOUT, text=True
-    )
-    return command, ended.stdout.partition("\n")[0]
+    asked = [*command, "--version"]
+    printed = subprocess.check_output(asked, stderr=subprocess.PIPE, timeout=COMPILER_TIMEOUT, text=True)
+    return command, printed.partition("\n")[0]
 
 
 @cache
