@@ -120,7 +120,7 @@ def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     printed, errors = started.communicate(timeout=60)
     assert started.returncode == 130
     assert errors.splitlines() == ["interrupted: the same command continues after the last whole epoch"]
-    assert printed.splitlines()[-1] == "0 of 2 runs finished, 2 left: run the same command again to continue"
+    assert printed.splitlines()[-1] == "0 of 2 runs finished (2 left: the same command again continues)"
     assert not running(tmp_path)
     for path in tmp_path.glob(outputs):  # no whole epoch is lost, though checkpoints are written each 30 seconds
         assert len(checkpoints.load(path.parent / LAST)["history"]) >= path.read_text().count("\nepoch ")

@@ -120,6 +120,10 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
             inside = [f"{name}.{key}" for name, group in node.items() if isinstance(group, dict) and part in group]
             if depth == 0 and inside:
                 return InputError(f"{key}: no such key; did you mean {' or '.join(inside)}?")
+            files = searchpath.choices(parts[0]).items() if depth == 1 else ()
+            others = [name for name, file in files if re.search(f"^{re.escape(part)}:", file.read_text(), re.MULTILINE)]
+            if others:
+                return InputError(f"{key}: no such key; {parts[0]}={' or '.join(others)} has it")
             return unknown_key(part, node, ".".join(parts[:depth]))
         node = node[part]
     return InputError(f"{key}: {first_line(error)}")

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import unicodedata
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -173,7 +174,10 @@ def _rows(
     `typed` are the names of columns; others are found by their usual names. Raises InputError for missing pictures.
     """
     with decoding(table, ""):
-        text = table.read_bytes().decode("utf-8-sig")
+        try:
+            text = table.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InputError(f"{table}: must be in UTF-8; a spreadsheet saves it as CSV UTF-8") from None
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter, restval=""))
     if not rows:
@@ -203,7 +207,7 @@ def _columns(table: Path, header: list[str], typed: Mapping[str, str], needed: S
             key = "data.group" if what == "group" else "data.columns"
             raise InputError(f"{table}: has no column {column}, which {key} names (null: none); has {every}")
     if unknown := [what for what in needed if what not in columns]:
-        remedy = "rename one, or name them by data.columns=[FILE,CLASS]"
+        remedy = "rename one" + ", or name them by data.columns=[FILE,CLASS]" * ("class" in needed)
         raise InputError(f"{table}: none of the columns {every} is known as {unknown[0]}; {remedy}")
     return columns
 
@@ -303,6 +307,8 @@ def _of_idx(path: Path) -> list[Entry]:
 def _of_npz(path: Path) -> list[Entry]:
     """The images of an .npz file; raises ValueError for others than `Folder` takes."""
     entries: list[Entry] = []
+    if not zipfile.is_zipfile(path):
+        raise ValueError("not what numpy.savez writes, or not all of it")
     with np.load(path, allow_pickle=False) as stored:
         if (needed := sum(info.file_size for info in stored.zip.infolist())) > host_memory():
             raise ValueError(f"its arrays take {needed:,} bytes, more than this machine has")

@@ -121,7 +121,8 @@ def predictions(restored: Restored, places: Sequence[Path], log: Log = print, in
     if not files:
         raise InputError(f"{places[0]}: has no images")
     pixels = fit(np.delete(images, list(problems), axis=0), data.size, data.channels, data.name)
-    for line in unlike(restored.module.pixels, torch.from_numpy(pixels), "--invert takes their negatives"):
+    remedy = "leave out --invert" if invert else "--invert takes their negatives"
+    for line in unlike(restored.module.pixels, torch.from_numpy(pixels), remedy):
         log(line)
     batches = torch.split(torch.from_numpy(pixels), restored.config.trainer.eval_batch_size)
     scores = torch.cat([restored(batch.to(restored.module.device).float() / 255).scores.float() for batch in batches])

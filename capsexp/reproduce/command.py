@@ -23,7 +23,7 @@ RESUME = "the same command continues after the last whole epochs"
 def main(arguments: list[str] | None = None) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
-    chosen = [studies.load(name) for name in options.names]
+    chosen = studies.load_all(options.names)
     for name in studies.names():  # the tables need all studies: a faulty one is told before the runs
         studies.load(name)
     from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
@@ -61,7 +61,7 @@ def _print_tables(options: argparse.Namespace, paths: Paths, ended: str) -> list
     results = Path(paths.results)
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (searchpath.ROOT / "results").resolve()
-    chosen = [select(studies.load(name), options.overrides, options.setting) for name in options.names]
+    chosen = [select(one, options.overrides, options.setting) for one in studies.load_all(options.names)]
     rows = any(":" in name for name in options.names)
     part = rows or any(one.only or one.blocks[0].name == TYPED for one in chosen)
     output = (results if own or not part else Path(paths.logs)) / "tables"

@@ -109,10 +109,10 @@ def _in_words(job: Job) -> str:
 
 
 def ended(runs: Collection[Job | InputError]) -> str:
-    """20 of 22 runs finished, 2 left: run the same command again to continue."""
+    """20 of 22 runs finished (2 left: the same command again continues)."""
     jobs = [run for run in runs if isinstance(run, Job)]
     left = count(jobs, "waiting", "running")
-    more = f", {left} left: run the same command again to continue" if left else ""
+    more = f" ({left} left: the same command again continues)" if left else ""
     return f"{count(jobs, 'finished')} of {plural(len(runs), 'run')} finished{more}"
 
 

@@ -202,7 +202,7 @@ def _look_up(jobs: Sequence[Job]) -> None:
         own, train_images, *_ = describe(job.planned.identity)
         # On a GPU from runs on GPUs.
         times = per_image.get((own.condition, own.precision, job.planned.device.type == "cuda"), [0.0])
-        of_images = median(times) * (train_images or 0) * job.planned.config.budget.width
+        of_images = median(times) * (train_images or 0) * job.planned.identity["model"].get("width", 1.0)
         job.guess = mean(seeds or [of_images])
 
 

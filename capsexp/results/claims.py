@@ -155,7 +155,7 @@ def _measured(result: MeasuredClaim, compared: ComparedRuns, study: Study) -> Me
         for measure in (claim.measure, "last")
     )
     few = compared.left_out or compared.single
-    mixed = "the rows differ in data, training or precision" if compared.is_mixed else ""
+    mixed = "the rows differ in data, training, precision or protocol" if compared.is_mixed else ""
     return replace(
         result,
         verdict="no verdict" if compared.block.name == TYPED else "open",

@@ -127,7 +127,7 @@ def _has_capsules(config: Config) -> bool:
     if takes and chosen == "none":
         raise InputError(f"routing=none: model={model} has capsules; choose another of conf/routing")
     if not takes and chosen != "none":
-        raise InputError(f"routing={chosen}: model={model} has no capsules; leave it at none")
+        raise InputError(f"routing={chosen}: model={model} has no capsules: routing=none, typed or in its file")
     return takes
 
 

@@ -102,6 +102,11 @@ def make_callbacks(planned: Plan) -> list[Callback]:
     Raises InputError as `make`.
     """
     given = {"planned": planned, "dirpath": planned.folder / "checkpoints"}
+    absent, there = ("heldout_", "test_") if planned.config.protocol == "paper" else ("test_", "heldout_")
+    for name, node in planned.config.callbacks.items():
+        if (monitor := str(node.get("monitor"))).startswith(absent):
+            has = f"protocol={planned.config.protocol} has {there}{monitor.removeprefix(absent)}"
+            raise InputError(f"callbacks.{name}.monitor={monitor}: {has}")
     return [make("callbacks", name, node, Callback, given) for name, node in planned.config.callbacks.items()]
 
 

@@ -27,7 +27,7 @@ from capsexp.cli import print_line
 from capsexp.data import source
 from capsexp.data.module import CapsuleData, constant_guess, has_batch_norm
 from capsexp.data.reader import host_memory
-from capsexp.errors import InputError, RunError, first_line, printable, raise_interruption
+from capsexp.errors import InputError, RunError, first_line, place, printable, raise_interruption
 from capsexp.files import naming
 from capsexp.run import keys, memory, provenance, records
 from capsexp.run.build import build, count_parameters
@@ -117,7 +117,7 @@ def train(module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback
     if first_process and not (error and planned.config.rerun and records.is_finished(planned.path)):  # which stays then
         records.write(record, planned.path)
     if error:
-        raise RunError(f"{planned.name}: failed: {reason}") from error
+        raise RunError(f"{planned.name}: failed: {reason}{place(error)}") from error  # no record has a path
     with naming(planned.folder):
         for logger in loggers:
             logger.finish(record)

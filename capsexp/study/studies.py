@@ -7,7 +7,7 @@
 import math
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, cached_property
@@ -215,6 +215,15 @@ def load(name: str) -> Study:
         raise InputError(f"{path}: {line}{error.problem}") from None
     except (InputError, OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {first_line(error)}") from None
+
+
+def load_all(names: Iterable[str]) -> list[Study]:
+    """The studies of these names; several rows of one, each as STUDY:ROW, are together."""
+    together: dict[str, Study] = {}
+    for study in map(load, names):
+        rows = {row.name: row for row in [*together.get(study.name, study).rows, *study.rows]}
+        together[study.name] = replace(study, rows=[*rows.values()])
+    return [*together.values()]
 
 
 @cache

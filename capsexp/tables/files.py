@@ -74,7 +74,7 @@ def regenerate(
 
     Raises InputError for a study or a folder that doesn't exist, and for typed words that make no sense.
     """
-    chosen = [studies.load(name) for name in names or studies.names()]
+    chosen = studies.load_all(names or studies.names())
     recorded, problems = runs.read(results)
     measured = measure(chosen, recorded, typed, steps.read(results), setting)
     made = Generated(problems=problems, runs=recorded, measured=measured)

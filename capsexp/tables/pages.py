@@ -315,9 +315,10 @@ def commands(results: StudyResults) -> list[str]:
     study = results.study
     own = ["capsexp", *searchpath.as_option(searchpath.portable_path)]
     typed, setting = portable(results.typed_words), results.selection.setting
-    lines = [shlex.join([*own, "reproduce", study.name, *[f"--budget={setting}"] * (setting != PAPER), *typed])]
+    options = [f"--{word}" if word.startswith("budget=") else word for word in typed]
+    lines = [shlex.join([*own, "reproduce", study.name, *[f"--budget={setting}"] * (setting != PAPER), *options])]
     if study.laptop and not results.typed:
-        lines.append(shlex.join([*own, "reproduce", study.name, "--budget=laptop"]))
+        lines.append(shlex.join([*own, "reproduce", study.name, "--budget=laptop", *options]))
     row = next((row for row in study.rows if row.run), None)
     if row is None:
         return lines

@@ -67,7 +67,8 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     if any(run.trained.is_trial for run in results.runs):
         lines = [("Trials of a few steps: these numbers show that the runs work, and nothing else.", "bold")]
     elif results.typed or not sourced:
-        if shown := [[texts.one_line(one.claim.text), *_difference(one, block)] for one in tested[:_CLAIMS]]:
+        listed = tested[:_CLAIMS] if sourced else tested  # a sweep has no page with the others
+        if shown := [[texts.one_line(one.claim.text), *_difference(one, block)] for one in listed]:
             print_table(Table("", ["difference", "measured", "these runs show"], "lll", shown))
         if sourced:
             lines = [(f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold")]
@@ -107,7 +108,10 @@ def _next(results: StudyResults, block: MeasuredBlock, logs: str) -> list[tuple[
     there = {line.row.name: block.block.runs[line.row.name][0] for line in block.lines if line.runs}
     results_folder = next((run.config.paths.results for run in there.values()), "results")
     commands: list[tuple[Sequence[str], str]] = []
-    pairs = [pair for claim in study.own_claims or study.claims for pair in claim.pairs if {*pair} <= there.keys()]
+    alike = {line.row.name: {(run.amount, *run.trained[2:], run.protocol) for run in line.runs} for line in block.lines}
+    alike = {row: kinds for row, kinds in alike.items() if kinds}
+    every = [pair for claim in study.own_claims or study.claims for pair in claim.pairs if {*pair} <= alike.keys()]
+    pairs = [pair for pair in every if alike[pair[0]] & alike[pair[1]]]
     for pair in pairs[:1] if study.name != DEMO else []:
         typed = results.typed or study.source in OWN
         sides = [shlex.join(portable(there[row].overrides)) if typed else f"{study.name}:{row}" for row in pair]
@@ -117,7 +121,7 @@ def _next(results: StudyResults, block: MeasuredBlock, logs: str) -> list[tuple[
     if networks:
         best = max(networks, key=lambda run: (run.routing != "none", run.measures.get("accuracy", 0.0)))
         look, what = ("inspect", "7"), "what this network sees in an image"
-        if best.data == "folder":
+        if any(run.config.data.path for run in there.values()):  # of the user's own
             look, what = ("predict", "IMAGES"), "the classes of new images"
         commands.append(((look[0], str(Path(logs) / best.name), look[1]), what))
     if study.source:

@@ -39,6 +39,8 @@ BAD_INPUTS = [
     # the grammar
     ("optim.lr", "optim.lr: not of the form key=value"),
     # values: one of each kind; all keys below
+    ("data.path=photos", "data.path: no such key; data=folder has it"),
+    ("routing.density=mean", "routing.density: no such key; routing=em has it"),
     (f"optim.patience={10**20}", f"optim.patience={10**20}: must be at most 1,000,000,000,000"),
     (f"seed={10**20}", f"seed={10**20}: must be a whole number at least 0 and at most 4,294,967,295"),
     ("optim.lr=", "optim.lr=: must be a number above 0"),
@@ -95,7 +97,7 @@ BAD_INPUTS = [
     ("data.download=false", "mnist: put train-images-idx3-ubyte"),
     ("data.reader.dataset=EMNIST", "data.reader.dataset=EMNIST: must be one of MNIST, FashionMNIST, KMNIST"),
     # several words
-    ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
+    ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules: routing=none, typed or in its file"),
     ("model=capsnet routing=none", "routing=none: model=capsnet has capsules; choose another of conf/routing"),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
     ("model=huang_cnn reconstruction.enabled=true", "reconstruction.enabled=true: model=huang_cnn has no class"),

@@ -130,13 +130,14 @@ def test_a_group_in_two_given_splits_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ("file,label\n000.png,für", "labels.csv: must be in UTF-8; a spreadsheet saves it as CSV UTF-8"),
         ("file,label", "labels.csv: has no rows below its first line"),
         ("file,label,split\n000.png,a,", "labels.csv: 000.png has the split nothing; must be train, val or test"),
     ],
 )
 def test_a_table_without_rows_or_splits_is_one_line(text: str, line: str, tmp_path: Path) -> None:
     place = table(tmp_path)
-    (place / "labels.csv").write_text(text)
+    (place / "labels.csv").write_text(text, encoding="latin-1")
     assert line in refused(data, place, "data.labels=labels.csv")
 
 

@@ -115,6 +115,8 @@ def test_ink_on_paper_is_said_and_taken_by_an_option(
     assert ([line.split()[1] for line in taken], unsaid) == ([line.split()[1] for line in right], [])
     line = "images lighter than those that the network was trained on"
     assert [one.partition(" (")[0] for one in said] == [line] * inverted
+    _, _, wrong = program("capsexp", "predict", "sample", *map(str, digits), "--invert")
+    assert [line.rpartition("? ")[2] for line in wrong] == ["leave out --invert"]
     network = capsexp.load("sample")
     with warnings.catch_warnings(record=True, action="always") as warned:
         pixels = network.preprocess(tmp_path / "0.png")

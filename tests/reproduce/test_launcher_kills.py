@@ -33,7 +33,7 @@ def test_a_killed_run_is_tried_again_and_ctrl_c_leaves_no_process(
         reproduce(tmp_path, "--jobs=1", "--seeds=1", "budget.epochs=900")
     thread.join()
     assert not running(tmp_path)
-    assert "0 of 2 runs finished, 2 left: run the same command again to continue" in capsys.readouterr().out
+    assert "0 of 2 runs finished (2 left: the same command again continues)" in capsys.readouterr().out
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def test_an_interrupted_launcher_leaves_no_process_and_can_be_resumed(early: boo
     screen, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert screen.splitlines()[-1] == "interrupted: the same command continues after the last whole epochs"
-    assert "left: run the same command again to continue" in screen
+    assert "left: the same command again continues)" in screen
     assert "Traceback" not in screen
     assert not running(tmp_path)
     assert reproduce(tmp_path) == 0

@@ -362,7 +362,7 @@ def test_held_out_runs_are_paired_by_image_and_have_no_last_epoch() -> None:
 
 def test_precisions_are_not_mixed() -> None:
     alone = [*runs(PLAIN, [90.0, 91.0], precision="bf16"), *runs(CBAM, [92.0, 93.0], precision="float32")]
-    assert measured(study(claims=[claim()]), alone).reason == "the rows differ in data, training or precision"
+    assert measured(study(claims=[claim()]), alone).reason == "the rows differ in data, training, precision or protocol"
 
 
 def test_rows_with_runs_in_different_settings_are_not_compared() -> None:

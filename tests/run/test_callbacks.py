@@ -95,6 +95,7 @@ def test_a_checkpoint_of_ones_own_is_chosen_by_a_logged_metric(
         ("callbacks=bad", TIMER, "verbose: maybe", "callbacks.bad.verbose=maybe: must be true or false"),
         ("callbacks=bad", TIMER, "duration: .nan", "callbacks.bad.duration=nan: must be a number"),
         ("callbacks=bad", "{}", "verbose: true", "callbacks.bad._target_={}: no file of conf/callbacks names this"),
+        ("callbacks=early_stopping protocol=heldout", TIMER, "verbose: true", "protocol=heldout has heldout_accuracy"),
         ("callbacks=bad trainer.gradient_clip_val=1", TIMER, "verbose: true", "here it is optim.gradient_clip"),
     ],
 )

@@ -149,7 +149,10 @@ def test_a_run_that_fails_is_recorded_keeps_no_step_and_no_gradients_and_is_resu
     """On a GPU, step and gradients hold the memory of a CUDA graph."""
     planned = plan(composed_config(*tiny))
     module, data = trainings.prepare(planned)
-    with monkeypatch.context() as patched, pytest.raises(RunError, match="failed: out of something"):
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(RunError, match=r"failed: out of something \(.*support.py, line \d+\)$"),
+    ):
         stop_after(1, RuntimeError("out of something"), patched)
         trainings.train(module, data)
     failed = records.read(planned.path)

@@ -149,6 +149,9 @@ def test_the_demo_is_no_study_of_a_source_and_has_no_verdicts() -> None:
 def test_a_row_is_a_study_of_its_own_by_the_name_that_its_page_has() -> None:
     (row,) = studies.load("jiao_table2:CapsNet3_CBAM").rows
     assert row.name == "CapsNet3_CBAM"
+    names = ["jiao_table2:CapsNet3_CBAM", "jiao_level", "jiao_table2:CapsNet1"]
+    loaded = [(one.name, [row.name for row in one.rows][:2]) for one in studies.load_all(names)]
+    assert loaded == [("jiao_table2", ["CapsNet3_CBAM", "CapsNet1"]), ("jiao_level", ["CapsNet1", "CapsNet1_CBAM"])]
     message = "CapsNet3_CBM: no such row of jiao_table2; did you mean CapsNet3_CBAM?"
     assert refused(lambda: studies.load("jiao_table2:CapsNet3_CBM")).startswith(message)
 

@@ -113,6 +113,14 @@ def test_a_sweep_ends_with_a_table_differences_and_the_command_that_compares(
     assert len(ran) == 4
 
 
+def test_a_sweep_has_all_differences_and_compares_only_what_is_trained_alike(ran: list[int], program: Program) -> None:
+    _, printed, _ = program("capsexp", *HERE, "attention=none,cbam,dual,se", "seed=7,8", "model=da_capsnet")
+    assert sum(" against attention=" in line for line in printed) == 6
+    _, printed, _ = program("capsexp", *HERE, "protocol=paper,heldout", "seed=7,8")
+    assert any("Sweep over protocol" in line for line in printed)
+    assert not any(" compare " in line for line in printed)
+
+
 def test_a_sweep_over_networks_says_what_else_their_papers_change(ran: list[int], program: Program) -> None:
     _, printed, _ = program("capsexp", *HERE, "model=huang_cnn,capsnet", "seed=7,8", "loss=margin")
     assert "The rows differ in preprocess, optim, too." in printed

@@ -126,6 +126,9 @@ def test_commands_are_those_of_the_study_and_never_of_records() -> None:
         "capsexp reproduce made_table1 --budget=laptop",
         f"capsexp -m trainer.precision=float32 {PLAIN} seed=0,1,2",
     ]
+    assert (
+        commands(results(study(laptop=None), [], ["budget=smoke"]))[0] == "capsexp reproduce made_table1 --budget=smoke"
+    )
     typed = ["data=fashion_mnist", "paths.results=/elsewhere"]
     assert commands(results(made, [], typed)) == [
         "capsexp reproduce made_table1 data=fashion_mnist",
