@@ -8,7 +8,7 @@ from traceback import walk_tb
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 #: Beginnings of the names of files that are not the user's, as a regular expression.
-_LIBRARIES = rf"^(<|{re.escape(str(Path(__file__).parent))}/)|/lib/python3"
+_LIBRARIES = rf"^(<|{re.escape(str(Path(__file__).parent))}/)|/lib(64)?/python3"
 
 
 class CapsexpError(Exception):

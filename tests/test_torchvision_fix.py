@@ -23,3 +23,4 @@ print(torchvision.datasets.MNIST.__name__)
 """
     done = process("-c", code)
     assert (done.returncode, done.stdout) == (0, "MNIST\n"), done.stderr
+    assert process("-c", "import capsexp.reproduce.launcher").returncode == 0  # of Lightning, before a run's modules

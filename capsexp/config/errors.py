@@ -104,7 +104,9 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
         return InputError(f"{file[1]}.yaml: overrides {key}; {problem}")
     if key == "study":
         return InputError("study: capsexp reproduce NAME runs a study")
-    if "reference_type=Dict" in text:
+    if "already at" in text:
+        return InputError(f"{key}: is there already; without + it is set")
+    if "reference_type=Dict" in text or key.startswith("optim.options."):
         return InputError(f"{key}: no such key; +{key}=… adds it")
     if key.startswith("hydra/"):
         return InputError(f"{key}: no such group{did_you_mean(key, ('hydra/launcher', 'hydra/sweeper'))}")
@@ -121,7 +123,7 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
             if depth == 0 and inside:
                 return InputError(f"{key}: no such key; did you mean {' or '.join(inside)}?")
             files = searchpath.choices(parts[0]).items() if depth == 1 else ()
-            others = [name for name, file in files if re.search(f"^{re.escape(part)}:", file.read_text(), re.MULTILINE)]
+            others = [name for name, file in files if f"\n{part}:" in f"\n{file.read_text('utf-8')}"]
             if others:
                 return InputError(f"{key}: no such key; {parts[0]}={' or '.join(others)} has it")
             return unknown_key(part, node, ".".join(parts[:depth]))

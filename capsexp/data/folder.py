@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from capsexp import Seed
 from capsexp.config.checks import check_value
 from capsexp.config.schema import Data
-from capsexp.data.listing import FLAT, Listing, Source, array_files, listing, place
+from capsexp.data.listing import FLAT, TABLES, Listing, Source, array_files, listing, place
 from capsexp.data.pictures import Background, Conversion, Options, converted, is_colour, listed
 from capsexp.data.reader import Images, Reader, host_memory, part_of_each
 from capsexp.errors import InputError, printable
@@ -77,10 +77,10 @@ class Folder(Options, Reader):
         if sorted(names) == sorted(found) and list(names) != found:
             raise InputError(f"data.class_names={names}: {path} has {found}")
         labels, columns = self.source.labels or "(", self.source.columns
-        if columns and ("(" in labels or len(columns) > 2):
-            raise InputError(
-                "data.columns: must be two columns of a table, data.labels=FILE.csv: its files, its classes"
-            )
+        pattern = "(" in labels and Path(labels).suffix.lower() not in TABLES
+        if columns and (pattern or len(columns) > 2):
+            wanted = "two columns of a table, data.labels=FILE.csv: its files, its classes"
+            raise InputError(f"data.columns: must be {wanted}")
         if has_test(self.source) and (self.test_fraction, self.split_seed) != (Folder.test_fraction, Folder.split_seed):
             raise InputError(f"data.reader: test_fraction and split_seed draw test images, but {path} has its own")
 

@@ -171,7 +171,7 @@ class ComparedRuns:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether the rows differ in data set, files, amount of training or precision."""
+        """Whether the rows differ in data set, files, amount of training, precision or protocol."""
         runs = [run for of_row in self.runs.values() for run in of_row]
         return len({(run.dataset, run.amount, *run.trained[2:], run.protocol) for run in runs}) > 1
 
@@ -216,13 +216,14 @@ class ComparedRuns:
     @property
     def unready(self) -> list[str]:
         """The rows whose accuracy tells nothing yet, and why: a run didn't learn, or the mean rises to the end."""
-        measure, lines = self.contrast.claim.measure, list[str]()
-        if MEASURES[measure].unit != "points" or self.contrast.claim.reference is not None:  # which asks that itself
+        claim, lines = self.contrast.claim, list[str]()
+        if MEASURES[claim.measure].unit != "points":
             return []
         for name, runs in self.runs.items():
-            if unlearned := sum(run.learned is False for run in runs):
+            unlearned = sum(run.learned is False for run in runs)
+            if unlearned and claim.reference is None:  # with one, it is what the claim asks
                 lines.append(f"{unlearned} of {plural(len(runs), 'run')} of {name} didn't learn")
-            elif measure != "first_five" and (gain := mean(run.late_gain for run in runs)) > STILL_RISING:
+            elif claim.measure != "first_five" and (gain := mean(run.late_gain for run in runs)) > STILL_RISING:
                 lines.append(f"{name} still gained {gain:.1f} points in the last fifth of its epochs")
         return lines
 

@@ -23,8 +23,8 @@ from capsexp.config.compose import parsed
 from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
 
-#: Quantities that sources print and records hold.
 _Result = Literal["accuracy", "first_epoch", "level_epoch", "first_five", "reconstruction"]
+#: Quantities that sources print and records hold.
 MeasureName = Literal[_Result, "parameters", "memory", "inference", "seconds", "operations"]
 
 #: The study of `make demo`: of no source, without a page.
@@ -221,8 +221,9 @@ def load_all(names: Iterable[str]) -> list[Study]:
     """The studies of these names; several rows of one, each as STUDY:ROW, are together."""
     together: dict[str, Study] = {}
     for study in map(load, names):
-        rows = {row.name: row for row in [*together.get(study.name, study).rows, *study.rows]}
-        together[study.name] = replace(study, rows=[*rows.values()])
+        known = together.get(study.name, study)
+        rows = {row.name: row for row in [*known.rows, *study.rows]}
+        together[study.name] = replace(study, rows=[*rows.values()], claims=known.claims or study.claims)
     return [*together.values()]
 
 

@@ -40,6 +40,8 @@ BAD_INPUTS = [
     ("optim.lr", "optim.lr: not of the form key=value"),
     # values: one of each kind; all keys below
     ("data.path=photos", "data.path: no such key; data=folder has it"),
+    ("+optim.warmup=5", "optim.warmup: is there already; without + it is set"),
+    ("optim.options.betas=[0.9,0.95]", "optim.options.betas: no such key; +optim.options.betas=… adds it"),
     ("routing.density=mean", "routing.density: no such key; routing=em has it"),
     (f"optim.patience={10**20}", f"optim.patience={10**20}: must be at most 1,000,000,000,000"),
     (f"seed={10**20}", f"seed={10**20}: must be a whole number at least 0 and at most 4,294,967,295"),

@@ -129,6 +129,8 @@ def test_a_row_is_compared_with_a_reference() -> None:
     uniform = claim(claimed="same", margin=5, reference=10, rows=["A"], pairs=[])
     unlearned, learned = (runs(PLAIN, moved(SPREAD, shift)) for shift in (-88.0, -56.0))
     unlearned = [dataclasses.replace(one, chance_accuracy=11.0) for one in unlearned]
+    rising = [run(PLAIN, seed, [10.0, 10.1, 9.9, 10.0, 13.0 + seed / 10]) for seed in range(3)]
+    assert measured(study(claims=[uniform]), rising).verdict == "open"
     answers = [measured(study(claims=[uniform]), found) for found in (unlearned, learned)]
     assert [one.verdict for one in answers] == ["no difference, shown", "contradicted"]
     assert answers[1].effect.value == pytest.approx(SPREAD[1] - 56 - 10)

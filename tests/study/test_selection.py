@@ -152,6 +152,8 @@ def test_a_row_is_a_study_of_its_own_by_the_name_that_its_page_has() -> None:
     names = ["jiao_table2:CapsNet3_CBAM", "jiao_level", "jiao_table2:CapsNet1"]
     loaded = [(one.name, [row.name for row in one.rows][:2]) for one in studies.load_all(names)]
     assert loaded == [("jiao_table2", ["CapsNet3_CBAM", "CapsNet1"]), ("jiao_level", ["CapsNet1", "CapsNet1_CBAM"])]
+    for both in (["jiao_table2", "jiao_table2:CapsNet1"], ["jiao_table2:CapsNet1", "jiao_table2"]):
+        assert studies.load_all(both)[0].claims == studies.load("jiao_table2").claims
     message = "CapsNet3_CBM: no such row of jiao_table2; did you mean CapsNet3_CBAM?"
     assert refused(lambda: studies.load("jiao_table2:CapsNet3_CBM")).startswith(message)
 
