@@ -175,8 +175,8 @@ def _difference(
 def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
     """The step as a CUDA graph, which has memory of its own, as much as the eager steps before it, which keep theirs.
 
-    Raises torch.OutOfMemoryError where that can't be had, and in place of the error that the capture's end has after
-    it.
+    Raises torch.OutOfMemoryError where that can't be had; the step's own error in place of the one that the capture's
+    end has after it.
     """
     needed, (free, _) = torch.cuda.memory_reserved(), torch.cuda.mem_get_info()
     if needed > free:
@@ -186,11 +186,12 @@ def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
         # By default, work of other threads on the device, such as a logger's, is an error during a capture.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
-    except RuntimeError as error:
+    except RuntimeError as error:  # of the capture's end, after the step's own error, which says why
         torch.cuda.set_stream(stream)  # a capture whose end fails leaves its own
-        if isinstance(error.__context__, torch.OutOfMemoryError):
-            raise error.__context__ from None
-        raise
+        torch._C._cuda_clearCublasWorkspaces()  # in torch 2.11, those of its stream keep the capture's memory
+        generator = torch.cuda.default_generators[stream.device_index]
+        generator.graphsafe_set_state(generator.clone_state())  # in torch 2.11, the old one refuses to draw
+        raise error.__context__ or error from None
     return graph.replay
 
 

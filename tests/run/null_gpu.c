@@ -7,14 +7,15 @@
 #include <sys/mman.h>
 
 enum { PAGE = 4096, REGISTERS = 65536, SHARED = 49152, SHARED_BY_CHOICE = 232448 };
-static __thread int last;
-static int capturing, captures;
+static __thread int last, mode;
+static int capturing, captures, invalid;
 static size_t used, handles = 1 << 20;
 static size_t number(char *variable, size_t otherwise) { return getenv(variable) ? atol(getenv(variable)) : otherwise; }
 static size_t memory(void) { return number("NULL_MB", 81920) << 20; }
 static int nothing(void) { return 0; }
 #define FAIL(error) return last = error
-#define ALONE if (capturing) FAIL(cudaErrorStreamCaptureUnsupported)
+#define REFUSED (invalid = 1, cudaErrorStreamCaptureUnsupported)
+#define ALONE if (capturing && mode != cudaStreamCaptureModeRelaxed) FAIL(REFUSED)
 #define GIVES(name, type, value, ...) int name(type *result, ##__VA_ARGS__) { *result = (type)(value); return 0; }
 #define WAITS(name) int name(void) { ALONE; return 0; }
 #define TEXT(name) const char *name(int error) { return error == cudaErrorMemoryAllocation ? "out of memory" : "null"; }
@@ -71,8 +72,15 @@ GIVES(cudaGetDeviceProperties, struct cudaDeviceProp, ((struct cudaDeviceProp){
     .name = "null GPU", .totalGlobalMem = memory(), .major = number("NULL_MAJOR", 9), .multiProcessorCount = 132,
     .warpSize = 32, .maxThreadsPerBlock = 1024, .maxThreadsPerMultiProcessor = 2048, .maxThreadsDim = {1024, 1024, 64},
     .maxGridSize = {2147483647, 65535, 65535}, .sharedMemPerBlock = SHARED, .regsPerBlock = REGISTERS}))
-int cudaStreamBeginCapture(void *stream, int mode) { captures++; capturing = 1; return 0; }
-int cudaStreamEndCapture(void *stream, long *graph) { capturing = 0; *graph = handles += 16; return 0; }
+int cudaStreamBeginCapture(void *stream, int kind) { captures++; capturing = 1; invalid = 0; return 0; }
+int cudaStreamEndCapture(void *stream, long *graph) {
+    capturing = 0;
+    *graph = invalid ? 0 : (handles += 16);
+    if (invalid) FAIL(cudaErrorStreamCaptureInvalidated);
+    return 0;
+}
+int cudaThreadExchangeStreamCaptureMode(int *other) { int before = mode; mode = *other; *other = before; return 0; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { *flags = 0; return !(*active = 1); }
 int cudaStreamIsCapturing(void *stream, int *status) { *status = capturing; return 0; }
 int cudaStreamGetCaptureInfo(void *stream, int *status, long *number, long *graph) {
     if (number) *number = captures;

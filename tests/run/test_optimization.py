@@ -232,8 +232,11 @@ def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatc
         def __exit__(self, *_: object) -> None:
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
 
-    streams: list[object] = []
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "the stream before")
+    streams, before = list[object](), SimpleNamespace(device_index=0)
+    generator = SimpleNamespace(clone_state=lambda: "state", graphsafe_set_state=streams.append)
+    monkeypatch.setattr(torch.cuda, "default_generators", [generator])
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: before)
     monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=None))
     monkeypatch.setattr(torch.cuda, "graph", Graph)
@@ -243,7 +246,7 @@ def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatc
         capture_cuda_graph(raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")))
     with pytest.raises(RuntimeError, match="operation failed"):
         capture_cuda_graph(lambda: None)
-    assert streams == 2 * ["the stream before"]
+    assert streams == 2 * [before, "state"]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8 * 10**9, 16 * 10**9))
     with pytest.raises(torch.OutOfMemoryError, match="up to 9,000 MB more, and 8,000 are free"):
         capture_cuda_graph(lambda: pytest.fail("a capture that can't fit"))
