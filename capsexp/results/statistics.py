@@ -114,12 +114,14 @@ class Pools:
     """The pools of all runs, whatever study they belong to, each calculated once.
 
     Accuracies are pooled in percent, first epochs as natural logarithms, costs per machine, as logarithms where they
-    are compared by ratio. A network is what was trained; a seed counts once.
+    are compared by ratio. A network is what was trained; a seed counts once. Runs that didn't learn, far from the
+    others, are in none.
     """
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._runs: dict[PoolKey, list[Run]] = {}
-        finished = sorted((run for run in runs if run.status == "finished"), key=lambda run: (run.started, run.key))
+        learned = [run for run in runs if run.status == "finished" and run.learned is not False]
+        finished = sorted(learned, key=lambda run: (run.started, run.key))
         once = {(run.trained, run.protocol, run.seed): run for run in reversed(finished)}  # the first, as in tables
         for run in once.values():
             self._runs.setdefault(key_of(run), []).append(run)

@@ -145,6 +145,13 @@ def test_the_means_of_rows_spread() -> None:
     assert one.effect.value == pytest.approx(100.0)
 
 
+def test_a_run_that_didnt_learn_is_in_no_other_networks_spread() -> None:
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5)), *runs(OTHER, [99.0, 99.1])]
+    far = dataclasses.replace(run(OTHER, 2, [10.0]), chance_accuracy=10.0)
+    alone, beside = (measured(study(*ROWS, claims=[claim()]), [*found, *more]) for more in ([], [far]))
+    assert alone.effect.interval == beside.effect.interval
+
+
 def test_rows_on_different_data_have_no_common_spread() -> None:
     other = PLAIN.replace("mnist", "fashion_mnist")
     found = [*runs(PLAIN, SPREAD), *runs(other, moved(SPREAD, 5))]
