@@ -1,8 +1,8 @@
 """Compares runs: A, B, B − A with its 95 % interval, and a verdict, by the rule of the tables.
 
 A and B are each one of
-  'KEY=VALUE …'  the finished runs of a command line, of all seeds, and of all
-                 budgets and protocols if none is typed
+  'KEY=VALUE …'  the finished runs of a command line, of all seeds, budgets and
+                 protocols if none is typed
   STUDY:ROW      the runs of a row of a study
   RUN            a run: its key or name, or their beginning, or the path of its
                  record or folder

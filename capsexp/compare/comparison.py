@@ -84,7 +84,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
 
 def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     """The finished runs of one side; raises InputError."""
-    path, protocols = Path(text), list[str]()
+    path, typed = Path(text), dict[str, set[str]]()
     study, _, row = text.lstrip("+").removeprefix("study=").partition(":")
     if study in studies.names() and not row:
         raise InputError(f"{text}: a study is many runs; a side is the command line of one of them, or {study}:ROW")
@@ -96,8 +96,11 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
             words = tuple(map(for_hydra, shlex.split(text)))
         except ValueError as error:
             raise InputError(f"{text}: {first_line(error)}") from None
-        asked = [combination(overrides) for overrides in studies.expand(words)]
-        protocols = [word.partition("=")[2] for word in words if typed_key(word) == "protocol"]
+        lines = studies.expand(words)
+        for word in chain(*lines):
+            if (key := typed_key(word)) in ("protocol", "seed"):
+                typed.setdefault(key, set()).add(word.partition("=")[2])
+        asked = [combination(overrides) for overrides in lines]
         budget = any(word.startswith("budget") for word in words)
         found = [run for run in recorded if any(_is_like(run.trained, one.trained, budget) for one in asked)]
         found = found or _with_words(text, words, recorded)
@@ -108,7 +111,8 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
         found = [run for run in recorded if run.name.startswith(text) or (begun and run.key.startswith(begun))]
         if len(found) > 1:
             raise InputError(f"{text}: {len(found)} runs begin like that")
-    finished = [run for run in found if run.status == "finished" and run.protocol in (protocols or [run.protocol])]
+    alike = (run for run in found if all(str(getattr(run, key)) in values for key, values in typed.items()))
+    finished = [run for run in alike if run.status == "finished"]
     if not finished:
         raise InputError(f"{text}: no finished run; {_there(text, found, recorded)}")
     return finished
@@ -126,7 +130,8 @@ def _with_words(text: str, words: Sequence[str], recorded: Sequence[Run]) -> lis
 def _there(text: str, found: Sequence[Run], recorded: Sequence[Run]) -> str:
     """Which runs are like those that were asked for, or else what a side can be."""
     if found:
-        return f"there are {', '.join(sorted({f'{run.status} ones of protocol={run.protocol}' for run in found}))}"
+        there = sorted({f"{run.status} ones of protocol={run.protocol} seed={run.seed}" for run in found})
+        return f"there are {', '.join(there[:_LISTED])}{' and others' * (len(there) > _LISTED)}"
     same = [run for run in recorded if run.status == "finished" and f"data={run.data}" in text.split()]
     kinds = Counter(run.words for run in same or recorded if run.status == "finished")
     listed = "; ".join(f"{kind} ({plural(count, 'run')})" for kind, count in kinds.most_common(_LISTED))

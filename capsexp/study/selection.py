@@ -73,14 +73,16 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
     """The rows and runs that typed words select.
 
     Args:
-        typed: KEY=VALUE; seeds are left out.
+        typed: KEY=VALUE.
         setting: its name; None gives all of the study's, or the typed one.
 
-    Raises InputError if no row has what is typed, if no run can be composed so, and if two rows become the same.
+    Raises InputError if no row has what is typed, if no run can be composed so, if two rows become the same, and for a
+    seed.
     """
-    words = [word for word in typed if typed_key(word) != "seed"]
-    selecting = [word for word in words if _rows_differ(study, typed_key(word))]
-    replacing = tuple(word for word in words if word not in selecting)
+    if seeds := [word for word in typed if typed_key(word) == "seed"]:
+        raise InputError(f"{seeds[0]}: a table has all seeds of its rows")
+    selecting = [word for word in typed if _rows_differ(study, typed_key(word))]
+    replacing = tuple(word for word in typed if word not in selecting)
     options = [[word for (word,) in studies.expand((typed_word,))] for typed_word in selecting]
     rows = [row for row in study.rows if not selecting or _selected(row, study.paper, options)]
     if not rows:

@@ -213,6 +213,14 @@ def test_a_side_that_makes_no_sense_is_one_line(recorded: Path, a: str, message:
     assert "\n" not in str(raised.value)
 
 
+def test_typed_seeds_and_protocols_are_those_of_a_side(recorded: Path) -> None:
+    """Of several, each."""
+    some = compared(recorded, f"{PLAIN} seed=0,2 protocol=heldout,paper", CBAM)
+    assert lines(some)[ACCURACY][0] == "99.10 ± 0.14"
+    with pytest.raises(InputError, match=r"there are finished ones of protocol=paper seed=0, .*seed=2$"):
+        compare((f"{PLAIN} seed=3", CBAM), recorded)
+
+
 def test_the_protocol_of_the_sides_counts(tmp_path: Path) -> None:
     """That of a typed protocol=heldout, with its interval; without one the protocol with most seeds, then paper."""
     heldout = [

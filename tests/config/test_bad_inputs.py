@@ -247,6 +247,7 @@ BAD_COMMANDS = [
     ("capsexp figures --seeds", "unrecognized arguments: --seeds"),
     ("capsexp figures paths.result=x", "paths.result: no such key; did you mean results"),
     ("capsexp figures huang_fig11 paths.results=/nowhere", "/nowhere: no such folder; the records are in results/runs"),
+    ("capsexp tables jiao_table2 seed=0", "seed=0: a table has all seeds of its rows"),
     ("capsexp tables paths.results=", "argument --results: must be a path"),
     ("capsexp tables huang_table4 data=mnist --check", "--check: compares pages of whole studies; leave rows and"),
     ("capsexp tables --output=", "argument --output: must be a path"),
