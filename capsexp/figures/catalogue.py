@@ -1,8 +1,10 @@
 """All figures by name, and how to draw one into files."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from capsexp.config.checks import unknown_name
 from capsexp.errors import InputError
@@ -63,7 +65,8 @@ def draw(name: str, inputs: Inputs, folder: Path) -> tuple[bool, list[str]]:
 
 
 def matches(name: str, inputs: Inputs, folder: Path) -> bool | None:
-    """Whether the files are what the records give; None where the logs and data here don't give the figure.
+    """Whether the files are what the records give; None where the logs and data here don't give the figure, but the
+    files name the training that it would show.
 
     Files of another version of matplotlib are taken for equal.
     """
@@ -73,10 +76,22 @@ def matches(name: str, inputs: Inputs, folder: Path) -> bool | None:
     try:
         files = drawing(name, inputs).files()
     except (UndrawnError, InputError):
-        return None
+        return None if _names_training(name, inputs, folder) else False
     for suffix, content in files.items():
         path = folder / f"{name}{suffix}"
         there = path.read_bytes() if path.is_file() else b""
         if there != content and (b"Matplotlib v" not in there or version in there):
             return False
     return True
+
+
+def _names_training(name: str, inputs: Inputs, folder: Path) -> bool:
+    """Whether the committed file of a figure, if there is one, names the training of its study's runs, if there are."""
+    path = folder / f"{name}_light.svg"
+    study = next(study for study in map(studies.load, studies.names()) if name in study.pictures)
+    try:
+        training = inputs.rows(study.name).training
+    except UndrawnError:
+        return True
+    text = re.sub(r"<[^>]*>|\s", "", path.read_text(encoding="utf-8")) if path.is_file() else ""
+    return not text or escape(re.sub(r"\s", "", training)) in text

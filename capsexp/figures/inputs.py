@@ -55,12 +55,12 @@ class Inputs:
         return {results.study.name: results for results in every}
 
     def rows(self, study: str, label: str = "") -> Rows:
-        """The rows of a study with this label, else all, in the first setting in which some have runs.
+        """The rows of a study with this label, else all, in the setting of its answer, else the first with any runs.
 
         Raises UndrawnError if none has.
         """
         results = self.measured[study]
-        for block in results.blocks:
+        for block in results.by_answer:
             lines = [line for line in block.lines if line.row.run and (not label or label in line.row.labels)]
             own = results.study.own_rows
             names = ", ".join(line.row.name for line in lines if not line.runs and line.row.name in own)

@@ -8,7 +8,7 @@ from capsexp.figures.style import Drawing
 from capsexp.results.cells import MeasuredRow
 
 ROUTINGS, ABLATION = "tsai_fig4", "tsai_fig4_ablation"
-PROCEDURES = ("dynamic", "EM", "inverted")
+PROCEDURES = ("inverted", "dynamic", "EM")
 VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "activations": "C, with activations"}
 
 

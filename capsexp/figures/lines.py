@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from capsexp.figures.inputs import Inputs
-from capsexp.figures.style import STYLES, Drawing
+from capsexp.figures.style import NARROW, STYLES, Drawing
 from capsexp.results.cells import MeasuredRow
 
 LONG = 20  # epochs, of which the first quarter may lie below the plot, so that the rest can be told apart
@@ -47,18 +47,19 @@ def accuracy_by_epoch(inputs: Inputs, study: str, title: str, label: str = "") -
 
 
 def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequence[str]) -> Drawing:
-    """Plots beside each other, at most three in a row, with a legend below, of all or of those with the same series.
+    """Plots, at most three in a row, with a legend below, of all or of those with the same series.
 
     Plots of the same quantity have the same axis; without series there is none.
     """
     panels = [panel for panel in panels if panel.series]
-    columns, rows = min(3, len(panels)), -(-len(panels) // 3)
-    width = 6.0 if columns == 1 else 3.2 * columns
     shared = len({(*panel.series,) for panel in panels}) == 1
 
-    def plot() -> Figure:
+    def plot(narrow: bool = False) -> Figure:
+        columns = 1 if narrow else min(3, len(panels))
+        rows, width = -(-len(panels) // columns), NARROW if narrow else 6.0 if columns == 1 else 3.2 * columns
         figure = Figure(figsize=(width, 1.2 + 2.8 * rows), layout="constrained")
-        figure.suptitle("\n".join([title, *textwrap.wrap(_caption(panels, training), int(13 * width))]), fontsize=10)
+        head = [line for text in (title, _caption(panels, training)) for line in textwrap.wrap(text, int(13 * width))]
+        figure.suptitle("\n".join(head), fontsize=10)
         for at, panel in enumerate(panels, 1):
             axis = figure.add_subplot(rows, columns, at)
             _draw(axis, panel)
@@ -71,7 +72,7 @@ def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequenc
             figure.legend(handles, names, ncols=min(columns + 1, len(names)), loc="outside lower center")
         return figure
 
-    return Drawing(plot, missing)
+    return Drawing(plot, missing, narrow=True)
 
 
 def _caption(panels: Sequence[Panel], training: str) -> str:

@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capsexp.figures.inputs import Inputs
-from capsexp.figures.strip import NARROW
-from capsexp.figures.style import PUBLISHED, Drawing
+from capsexp.figures.style import FONT_SIZE, NARROW, PUBLISHED, Drawing
 from capsexp.results.cells import MeasuredRow
 from capsexp.tables.texts import decimal
 
@@ -26,11 +25,13 @@ def first_epochs(inputs: Inputs, study: str, title: str) -> Drawing:
     def plot(narrow: bool = False) -> Figure:
         height, texts = 0.9 + 0.45 * len(pairs), [f"{title}: ○ without → ● with it", f"measured: {rows.training}"]
         figure = Figure(figsize=(NARROW, 2 * height) if narrow else (9.6, height), layout="constrained")
-        head, measured_as = ("\n".join(textwrap.wrap(text, 48 if narrow else 120)) for text in texts)
+        head, measured_as = (
+            textwrap.fill(text, 48 if narrow else width) for text, width in zip(texts, (120, 64), strict=True)
+        )
         figure.suptitle(head)
         printed, measured = figure.subplots(*((2, 1) if narrow else (1, 2)), sharex=True, sharey=True)
         printed.set_title("printed", color=PUBLISHED)
-        measured.set_title(measured_as, fontsize="small")
+        measured.set_title(measured_as, fontsize=FONT_SIZE)
         for at, (without, added, *_) in enumerate(pairs.values()):
             numbers = [line.row.printed.get(MEASURE) for line in (without, added)]
             _arrows(printed, at, [[number.value] if number else [] for number in numbers], PUBLISHED)

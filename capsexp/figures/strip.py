@@ -14,21 +14,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.style import PUBLISHED, Drawing
+from capsexp.figures.style import NARROW, PUBLISHED, WIDE, Drawing
 from capsexp.results.cells import is_whole
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.study.identity import title as title_of
 from capsexp.tables.texts import decimal, printed
 
-WIDE, NARROW = 8.65, 3.75  # inches: 830 and 360 px of a page
-
 #: The kinds of marks, and what they mean.
 MEANINGS = {
     "published": "published",
     "dot": "one seed",
     "mean": "mean of the seeds",
-    "interval": "95 % interval of a claim, from the other mean",
+    "interval": "95 % interval of a difference, from the other mean",
     "beyond": "beyond the axis",
 }
 SHORT = {"published": "published, of a longer training than ours"}
@@ -137,8 +135,8 @@ def _soft() -> Any:
 def of_study(inputs: Inputs, study: str) -> Drawing:
     """The numbers of a study's rows in its first measure, beside what is printed, a panel a data set.
 
-    They are those of the first setting in which some rows have runs; raises UndrawnError where none has. A study of
-    costs has the seconds of its steps.
+    They are those of the setting of its answer; raises UndrawnError where no row has runs. A study of costs has the
+    seconds of its steps.
     """
     results = inputs.measured[study]
     measure = next((MEASURES[name] for name in results.study.measures if MEASURES[name].scale != "amount"), None)
@@ -147,6 +145,7 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
     rows = inputs.rows(study)
     trained = {line.row.data for line in rows.lines}
     panels: dict[str, list[StripRow]] = {}
+    others: dict[str, str] = {}  # of a row with an interval, the row whose mean it is set at
     for line in rows.block.lines:
         if line.row.data in trained:
             cell, name, number = line.cells[measure.name], title_of(line.row.data), line.row.printed.get(measure.name)
@@ -154,7 +153,8 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
                 label, center = line.row.name.removesuffix(name).strip() or line.row.name, cell.mean
                 text = "" if center is None else "≥ " * any(cell.bounds) + decimal(center, measure.digits)
                 texts = printed(number, measure.name) if number else "", text
-                interval = _interval(results, rows.block, line.row.name, measure.name)
+                interval, other = _interval(results, rows.block, line.row.name, measure.name) or (None, "")
+                others |= {label: other.removesuffix(name).strip()} if interval else {}
                 row = StripRow(label, number.value if number else None, cell.values, center, texts, interval)
                 panels.setdefault(name, []).append(row)
     axis = measure.title[0].upper() + measure.title[1:]
@@ -162,19 +162,28 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
     if measure.name == "accuracy":
         axis = chosen if rows.block.is_heldout else best
     hollow = not is_whole(results.study, rows.block.block, measure.name)
-    strip = Strip(panels, axis, hollow=hollow, remark=f"Trained here: {rows.training}.")
+    remark = f"Trained here: {rows.training}."
+    if others:
+        remark += f" Intervals: {', '.join(f'{row} against {other}' for row, other in others.items())}."
+    meanings = {"mean": "geometric mean of the seeds"} if measure.scale == "epochs" else {}
+    strip = Strip(panels, axis, meanings, hollow, remark)
     return Drawing(strip.plot, rows.missing, narrow=True)
 
 
-def _interval(results: StudyResults, block: MeasuredBlock, row: str, measure: str) -> tuple[float, float] | None:
-    """The ends of the 95 % interval of the first claim that sets a row against another one, from the other's mean."""
+def _interval(
+    results: StudyResults, block: MeasuredBlock, row: str, measure: str
+) -> tuple[tuple[float, float], str] | None:
+    """The ends of the 95 % interval of a claim that sets a row against another one, from the other's mean; the other.
+
+    The claim is the first that has a question, else the first.
+    """
     means = {line.row.name: line.cells[measure].mean for line in block.lines}
-    for one in results.claims:
+    for one in sorted(results.claims, key=lambda one: not one.claim.question):
         fits = one.block is block.block and one.claim.measure == measure and one.claim.estimate == "difference"
         ((a, b),) = one.claim.pairs if len(one.claim.pairs) == 1 else [("", "")]
         if fits and b == row and one.effect and one.effect.interval and (base := means.get(a)) is not None:
             low, high = (base + end for end in one.effect.interval)
-            return MEASURES[measure].unscaled((low, high))
+            return MEASURES[measure].unscaled((low, high)), a
     return None
 
 

@@ -17,6 +17,7 @@ from cycler import cycler
 from matplotlib.figure import Figure
 
 FONT_SIZE = 9  # points, the smallest text of plots
+WIDE, NARROW = 8.65, 3.75  # inches: 830 and 360 px of a page
 GREY = "#767676"  # can be read on white and on black
 
 

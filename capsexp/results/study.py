@@ -58,6 +58,12 @@ class StudyResults:
         return self.blocks[0].block.name == TYPED
 
     @property
+    def by_answer(self) -> list[MeasuredBlock]:
+        """The settings, first that of the first claim with an answer, else of the first one measured by runs."""
+        measured = sorted((one for one in self.claims if one.runs), key=lambda one: not one.is_decided)
+        return sorted(self.blocks, key=lambda block: bool(measured) and block.block is not measured[0].block)
+
+    @property
     def cells(self) -> list[Cell]:
         return [cell for block in self.blocks for line in block.lines for cell in line.cells.values()]
 

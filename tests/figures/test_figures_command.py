@@ -36,9 +36,10 @@ def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([*folders(folder)])
     files = sorted((folder / "results" / "figures").iterdir())
-    assert [file.name for file in files] == ["huang_fig11_dark.svg", "huang_fig11_light.svg"]
+    kinds = ("dark", "light", "narrow_dark", "narrow_light")
+    assert [file.name for file in files] == [f"huang_fig11_{kind}.svg" for kind in kinds]
     wrote, lacks, *missing = capsys.readouterr().out.splitlines()
-    assert wrote == f"huang_fig11: wrote {files[1]} {files[0]}"
+    assert wrote == f"huang_fig11: wrote {files[1]} {files[0]} {files[3]} {files[2]}"
     assert lacks.startswith(
         "huang_fig11: no finished runs of CapsNet+Conv CIFAR-10, CapsNet+Caps CIFAR-10, DA-CapsNet CIFAR-10:"
     )

@@ -149,6 +149,9 @@ def test_a_run_without_checkpoint_or_with_a_damaged_one_is_a_line(tmp_path: Path
     assert not drawn
     assert line.startswith(f"not drawn: {folder(made, record)}/last.ckpt: not a checkpoint, or damaged")
     assert catalogue.matches("ou_traversal", made, tmp_path) is None
+    for trained, matches in (("3 epochs of the first 10,000 training images, <b>bf16", None), ("9 epochs", False)):
+        (tmp_path / "ou_traversal_light.svg").write_text(f"<text>{trained}</text>")
+        assert catalogue.matches("ou_traversal", made, tmp_path) is matches
 
 
 def test_each_dimension_is_changed_alone(trained: Trained) -> None:

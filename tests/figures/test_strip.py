@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 from drawing import legend
-from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
+from made import CBAM, PLAIN, SHORT, claim, results, row, run, runs, study
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capsexp.figures.inputs import Inputs, UndrawnError
-from capsexp.figures.strip import MEANINGS, NARROW, WIDE, Strip, StripRow, limits_of, of_study
+from capsexp.figures.strip import MEANINGS, Strip, StripRow, limits_of, of_study
 from capsexp.figures.strip import SHORT as SHORT_TRAINING
-from capsexp.figures.style import default_style
+from capsexp.figures.style import NARROW, WIDE, default_style
 from capsexp.results.steps import Steps, name_of
 from capsexp.study import studies
 from capsexp.study.selection import select
@@ -98,6 +98,15 @@ def test_after_a_shorter_training_marks_are_hollow_and_published_numbers_grey(
     (interval,) = (line.get_xdata() for line in figure.axes[0].lines if line.get_linestyle() == "-")
     assert interval[1] - interval[0] == pytest.approx(0.5, abs=0.01)  # +0.25 to +0.75
     assert sum(interval) / 2 == pytest.approx(99.5, abs=0.01)  # B's mean, from A's
+    assert figure.get_supxlabel().endswith("Intervals: B against A.")
+
+
+def test_the_mean_of_first_epochs_is_named_geometric(tmp_path: Path) -> None:
+    made = study(measures=["first_epoch"])
+    inputs = Inputs([], tmp_path)
+    inputs.__dict__["measured"] = {made.name: results(made, [run(PLAIN, seed, [1.0, 2.0, 1.0]) for seed in (0, 1)])}
+    with default_style():
+        assert "geometric mean of the seeds" in legend(of_study(inputs, made.name).plot())
 
 
 @pytest.mark.parametrize("narrow", [False, True])
