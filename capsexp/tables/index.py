@@ -1,5 +1,6 @@
 """results/README.md, the index of all studies, and the README's block: claim, answer, printed, measured."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -66,7 +67,7 @@ def _line(group: Sequence[Asked], again: bool) -> list[str]:
     text = f"{'…' if again else statement} on {data}" if data else statement
     if len(group) > 1:
         several = (
-            [other.one.claim.size.value for other in group if other.one.claim.size],
+            [size.value for other in group if (size := other.one.claim.size or other.one.printed)],
             [other.one.effect.value for other in group if other.one.effect],
         )
         ranges = [texts.between(one.claim, min(some), max(some)) if some else "" for some in several]
@@ -76,7 +77,7 @@ def _line(group: Sequence[Asked], again: bool) -> list[str]:
         measured = Marked(f"**{value}**{measured.removeprefix(value)}")
     answer, comma, rest = texts.reply(one).partition(", ")
     bold = Marked(f"**{answer}**{comma}{rest}") if one.is_decided else f"{answer}{comma}{rest}"
-    printed = texts.claimed(one.claim).partition(" (margin")[0] if one.claim.counted else "nothing"
+    printed = re.sub(r" \(margin.*?\)", "", texts.said(one)) if one.claim.counted else "nothing"
     return [markdown.link(text, link), bold, _plain(printed), measured]
 
 

@@ -58,19 +58,25 @@ def deviations(study: Study) -> list[str]:
 
 
 def pictures(results: StudyResults) -> dict[str, str]:
-    """By name what each picture shows, in place of it: of the first its numbers."""
-    (first, shown), *others = results.study.pictures.items()
-    return {first: _numbers(results) or shown, **dict(others)}
+    """By name what each picture shows, in place of it: of a strip plot its numbers."""
+    study = results.study
+    return study.pictures | ({} if study.name in study.figures else {study.name: _numbers(results) or study.title})
 
 
 def _numbers(results: StudyResults) -> str:
-    """CNN 82.36, CapsNet 83.46 (printed 82.95), …"""
-    block = next((block for block in results.blocks if block.runs), results.blocks[0])
-    name = next((name for name in results.study.measures if name in MAIN), "accuracy")
-    lines = [line for line in block.lines if line.cells[name].n]
-    printed = [f" (printed {_printed(line, name)})" * (name in line.row.printed) for line in lines]
-    numbers = [f"{line.row.name} {texts.average(line.cells[name])}" for line in lines]
-    return ", ".join(map("".join, zip(numbers, printed, strict=True)))
+    """Best %: CNN 82.36, CapsNet 83.46 (printed 82.95), …"""
+    if is_of_costs(results.study):
+        steps = {STEPS[one.claim.measure]: one.seconds for one in results.claims if one.seconds}
+        head, seconds = next(iter(steps.items()), ("", {}))
+        numbers = [f"{row} {texts.decimal(median(of_row), 2)}" for row, of_row in seconds.items()]
+    else:
+        block = next((block for block in results.by_answer if block.runs), results.blocks[0])
+        name = next(name for name in results.study.measures if name in MAIN)
+        head, lines = MAIN[name], [line for line in block.lines if line.cells[name].n]
+        printed = [f" (printed {_printed(line, name)})" * (name in line.row.printed) for line in lines]
+        numbers = [f"{line.row.name} {texts.average(line.cells[name])}" for line in lines]
+        numbers = [*map("".join, zip(numbers, printed, strict=True))]
+    return f"{head[:1].upper()}{head[1:]}: {', '.join(numbers)}" if numbers else ""
 
 
 def title(results: StudyResults) -> str:
@@ -180,7 +186,8 @@ def block_tables(results: StudyResults) -> list[Table]:
     )
     long = any("level" in head for table in tables for head in table.columns)
     legend += ["First epoch: to the maximum, ≥: it was the last one."] * long
-    legend += ["–: not printed."] * any("–" in row for table in tables for row in table.rows)
+    cells = [cell for table in tables for row in table.rows for cell in zip(table.columns, row, strict=True)]
+    legend += ["–: not printed."] * any(head.endswith("printed") and text == "–" for head, text in cells)
     notes = [*caution(results), *remark, " ".join(legend), *tables[0].notes]
     tables[0] = replace(tables[0], notes=notes)
     return tables

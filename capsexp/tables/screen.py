@@ -34,12 +34,14 @@ def print_page(results: StudyResults) -> None:
     """Prints a page's answer, its tables and its decided claims; elsewhere than on a terminal as wide as they are."""
     title, about = texts.one_line(pages.title(results)), texts.one_line(pages.about(results))
     print_lines([(title, "bold"), (about, ""), (texts.one_line(" ".join(pages.answer(results))), "bold")])
-    claims = pages.claim_tables(results)[0]
+    claims, others = pages.claim_tables(results)
     for table in [*pages.block_tables(results), claims]:
         if table.rows:
             print_lines([("", "")])
             print_table(table)
-    print_lines([(f"How a verdict is reached: {pages.VERDICTS}", "")] if claims.rows else [])
+    left = f"{others.title}: in the page, {results.study.name}.md"
+    print_lines([(left, "")] * bool(others.rows))
+    print_lines([(f"How a verdict is reached: {pages.VERDICTS}", "")] * bool(claims.rows))
 
 
 def print_screen(results: StudyResults, setting: str, runs: str, written: Path | None, logs: str) -> None:

@@ -139,9 +139,15 @@ def claimed(claim: Claim) -> str:
     """+2.52, −50 %, an increase, no increase (margin 1 %)."""
     unit = _unit(claim)
     if claim.size is None:
-        margin = f" (margin {claim.margin:g}{unit})" if claim.margin else ""
+        margin = f" (margin {claim.margin:g}{unit.removesuffix('s' * (claim.margin == 1))})" if claim.margin else ""
         return f"{DIRECTIONS.get(claim.claimed, claim.claimed)}{margin}"
     return claim.claimed.replace("-", "−") + ("" if unit == " points" else unit)
+
+
+def said(one: MeasuredClaim) -> str:
+    """What is claimed and, of a source's claim without a size, what its printed numbers give: a decrease, −60.0 %."""
+    printed = effect(one.claim, one.printed) if one.claim.counted and not one.claim.size else ""
+    return ", ".join(filter(None, [claimed(one.claim), printed]))
 
 
 def effect(claim: Claim, one: Effect | None, interval: bool = True) -> str:
@@ -196,15 +202,14 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
         f"needs {one.seeds} seeds" if one.seeds else "too few test images" if one.seeds == 0 else "",
         "" if claim.counted else "not in totals",
     ]
-    said = claimed(claim) or effect(claim, one.printed)
     text = one_line(claim.text)
-    return ClaimTexts(verdict(one), text, said, effect(claim, one.effect), ", ".join(filter(None, parts)))
+    return ClaimTexts(verdict(one), text, said(one), effect(claim, one.effect), ", ".join(filter(None, parts)))
 
 
 def reply(one: MeasuredClaim) -> str:
     """The answer to a claim: holds, half as much; doesn't hold, so far; open: 2 seeds, needs 6."""
     if one.effect is None:
-        return "open" if one.verdict == "open" else "not tried"
+        return f"open: {one_line(one.reason)}" if one.verdict == "open" else "not tried"
     later = ", so far" if one.so_far else ""
     if one.decided in DECIDED:
         words = ["holds", share(one)] if one.decided in HOLDS else ["doesn't hold"]
@@ -216,6 +221,8 @@ def reply(one: MeasuredClaim) -> str:
     trained = min((len(term.values) for term in one.terms), default=1)
     if one.seeds or not one.effect.interval:
         return f"open: {plural(trained, 'seed')}" + (f", needs {one.seeds}" if one.seeds else "")
+    if not one.terms:
+        return f"open: {one_line(one.reason)}"
     return "open: too few test images" if one.seeds == 0 else f"open{later}"
 
 

@@ -150,7 +150,7 @@ def test_another_training_than_the_sources_has_effects_and_no_verdict() -> None:
     assert block.title == "budget.epochs=3"
     assert "verdict" not in block.columns
     (shown, _) = pages.claim_tables(measured)
-    assert shown.rows == [["○ no verdict", "B is better", "an increase", "+0.50 (+0.25 to +0.75)"]]
+    assert shown.rows == [["○ no verdict", "B is better", "an increase, +0.10 points", "+0.50 (+0.25 to +0.75)"]]
 
 
 def test_the_answer_says_why_runs_are_not_compared() -> None:
@@ -159,7 +159,7 @@ def test_the_answer_says_why_runs_are_not_compared() -> None:
     found = [run(words, seed, [1.0, 9.0]) for words in (PLAIN, CBAM) for seed in (0, 1)]
     measured = results(study(claims=[sooner]), found)
     assert pages.answer(measured) == ["Not known: “B is sooner” is open: a run's last epoch was its best."]
-    assert texts.reply(measured.claims[0]) == "open"
+    assert texts.reply(measured.claims[0]) == "open: a run's last epoch was its best"
     assert texts.summary(measured.claims) == ["Open: 1."]
 
 

@@ -11,7 +11,7 @@ from capsexp.results.study import StudyResults
 from capsexp.run.records import Record
 from capsexp.study.selection import LAPTOP, PAPER, TYPED
 from capsexp.study.studies import Row
-from capsexp.tables.screen import _address, _series, print_screen, print_studies, row_tables
+from capsexp.tables.screen import _address, _series, print_page, print_screen, print_studies, row_tables
 
 ITERATED = study(
     *(
@@ -106,6 +106,13 @@ def test_without_such_a_column_it_is_the_page_s_table() -> None:
     made = results(study(row("A", PLAIN, accuracy="99.80")), runs(PLAIN, [90.0]))
     (table,) = row_tables(made, made.blocks[0])
     assert table.rows[0][:3] == ["A", "99.80", "90.00"]
+
+
+def test_a_page_printed_tells_how_many_claims_have_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [*runs(PLAIN, [99.0, 99.1, 99.2]), *runs(CBAM, [99.5, 99.6, 99.7])]
+    print_page(results(study(claims=[claim(), claim(text="More", untested="No runs.")]), found))
+    *_, left, how = capsys.readouterr().out.splitlines()
+    assert (left, how[:8]) == ("1 claim without an answer: in the page, made_table1.md", "How a ve")
 
 
 def test_several_studies_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
