@@ -208,18 +208,21 @@ def _cell(study: Study, measured: MeasuredRow, measure: str, pools: Pools) -> Ce
         return cell
     average = geometric_mean if MEASURES[measure].scale == "epochs" else mean
     cell = replace(cell, n=len(used), mean=average(cell.values), sd=stdev(cell.values) if len(used) > 1 else None)
-    if cost or any(cell.bounds) or not (predicted := _predicted(cell, measured.runs, pools, study.printed_runs)):
+    if cost or any(cell.bounds) or not (known := _predicted(cell, measured.runs, pools, study.printed_runs)):
         return cell
+    predicted, deviation = known
     low, high = MEASURES[measure].unscaled(predicted.interval())
     cell = replace(cell, low=low, high=high, degrees=predicted.degrees)
     judged = MEASURES[measure].judged and is_whole(study, measured.block, measure) and row.counted
     if published is None or not judged or cell.n == 1 or measured.tried < measured.options:
         return cell
-    return _compared(cell, predicted, published, study.printed_runs)
+    return _compared(cell, predicted, deviation, published)
 
 
-def _predicted(cell: Cell, runs: Sequence[Run], pools: Pools, printed_runs: int) -> Estimate | None:
-    """The mean of as many runs as the source's, `printed_runs`; None where its spread isn't known."""
+def _predicted(cell: Cell, runs: Sequence[Run], pools: Pools, printed_runs: int) -> tuple[Estimate, float] | None:
+    """The mean of as many runs as the source's, `printed_runs`, and one's standard deviation over seeds; None where
+    that isn't known.
+    """
     measure, first = MEASURES[cell.measure], runs[0]
     scaled = [measure.scaled(value) for value in cell.values]
     spread = pools.spread(runs, cell.measure, scaled)
@@ -228,18 +231,17 @@ def _predicted(cell: Cell, runs: Sequence[Run], pools: Pools, printed_runs: int)
         return None
     terms = [Term(1.0, scaled, spread)]
     sampling = 2 * statistics.independent_images(terms, first.images) if drawn and first.images else 0.0
-    return statistics.effect(terms, printed_runs, sampling)
+    return statistics.effect(terms, printed_runs, sampling), math.sqrt(spread.variance)
 
 
-def _compared(cell: Cell, predicted: Estimate, published: Published, printed_runs: int) -> Cell:
-    """The cell with the difference from the published number, and the verdict."""
+def _compared(cell: Cell, predicted: Estimate, deviation: float, published: Published) -> Cell:
+    """The cell with the difference from the published number, and the verdict; `deviation`: of a run."""
     measure, average = MEASURES[cell.measure], cell.mean or 0.0
     epochs = measure.scale == "epochs"
     # 100 % of the images are all of them, and not 99.5 % rounded.
     resolution = 0.0 if measure.scale == "percent" and published.value == 100 else published.resolution
     low, high = (measure.scaled(published.value + sign * resolution) for sign in (-1, 1))
     verdict, _ = statistics.judge_printed(predicted, (low, high))
-    deviation = math.sqrt(predicted.variance / (1 / printed_runs + 1 / cell.n))  # of a run
     better = replace(predicted, value=predicted.value + statistics.BETTER_OF_TWO * deviation)
     return replace(
         cell,

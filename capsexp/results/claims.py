@@ -106,6 +106,8 @@ def measure_claim(
     if not of_settings:
         return _without_runs(result, settings)
     compared = next((runs for runs in of_settings if runs.is_complete), of_settings[-1])
+    if compared.is_bounded:
+        return _without_runs(result, settings)
     result = _measured(result, compared, study)
     terms = None if compared.single else compared.terms(pools)
     return _judged(result, compared, study, terms) if terms else result
@@ -187,9 +189,8 @@ def _judged(result: MeasuredClaim, compared: ComparedRuns, study: Study, terms: 
     verdict, p_value = _verdict(contrast, estimate, compared.has_room, least)
     ceiling = verdict == "ceiling"  # nothing is tested
     printed_runs = None if contrast.claim.of_method else study.printed_runs
-    size, size_p = _size(
-        contrast, statistics.effect(of_rows, printed_runs, (1 if printed_runs is None else 2) * sampling)
-    )
+    predicted = statistics.effect(of_rows, printed_runs, (1 if printed_runs is None else 2) * sampling)
+    size, size_p = _size(contrast, replace(predicted, value=estimate.value))
     return replace(
         result,
         verdict=verdict,

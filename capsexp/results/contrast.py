@@ -126,8 +126,7 @@ class ComparedRuns:
         if not contrast.weights:
             contrast, left_out = Contrast(claim, runs), []
         weights = contrast.weights
-        bounded = claim.measure == "first_epoch" and any(run.censored for name in weights for run in runs[name])
-        if not weights or bounded:  # to leave runs out would select by what is measured
+        if not weights:
             return None
         used = {name: runs[name] for name in dict.fromkeys([*weights, *chain(*contrast.pairs)])}
         return cls(contrast, machine, own, used, left_out)
@@ -139,9 +138,15 @@ class ComparedRuns:
 
     @property
     def failed(self) -> int:
-        """How many runs of the rows with a weight have failed."""
-        weighted = (row for row in self.rows if row.row.name in self.contrast.weights)
-        return sum(run.status == "failed" for row in weighted for run in row.all_runs)
+        """How many further runs of these rows have failed."""
+        used = (row for row in self.rows if row.row.name in self.runs)
+        return sum(run.status == "failed" for row in used for run in row.all_runs)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a first epoch is a lower bound; to leave that run out would select by what is measured."""
+        runs = (run for name in self.contrast.weights for run in self.runs[name])
+        return self.contrast.claim.measure == "first_epoch" and any(run.censored for run in runs)
 
     @property
     def is_complete(self) -> bool:
@@ -215,15 +220,17 @@ class ComparedRuns:
 
     @property
     def unready(self) -> list[str]:
-        """The rows whose accuracy tells nothing yet, and why: a run didn't learn, or the mean rises to the end."""
+        """The rows that tell nothing yet, and why: a run didn't learn, or the mean accuracy rises to the end."""
         claim, lines = self.contrast.claim, list[str]()
-        if MEASURES[claim.measure].unit != "points":
-            return []
-        for name, runs in self.runs.items():
-            unlearned = sum(run.learned is False for run in runs)
+        measure = MEASURES[claim.measure]
+        for row in self.rows if not measure.machine else ():
+            if (name := row.row.name) not in self.runs:
+                continue
+            unlearned = sum(run.learned is False for run in row.runs)
+            rising = measure.unit == "points" and claim.measure != "first_five"
             if unlearned and claim.reference is None:  # with one, it is what the claim asks
-                lines.append(f"{unlearned} of {plural(len(runs), 'run')} of {name} didn't learn")
-            elif claim.measure != "first_five" and (gain := mean(run.late_gain for run in runs)) > STILL_RISING:
+                lines.append(f"{unlearned} of {plural(len(row.runs), 'run')} of {name} didn't learn")
+            elif rising and (gain := mean(run.late_gain for run in self.runs[name])) > STILL_RISING:
                 lines.append(f"{name} still gained {gain:.1f} points in the last fifth of its epochs")
         return lines
 

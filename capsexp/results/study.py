@@ -64,6 +64,11 @@ class StudyResults:
         return sorted(self.blocks, key=lambda block: bool(measured) and block.block is not measured[0].block)
 
     @property
+    def shown(self) -> MeasuredBlock:
+        """The setting of the answer, else the first with runs."""
+        return next((block for block in self.by_answer if block.runs), self.blocks[0])
+
+    @property
     def cells(self) -> list[Cell]:
         return [cell for block in self.blocks for line in block.lines for cell in line.cells.values()]
 
@@ -88,18 +93,18 @@ def measure(
     `setting` is the one that typed words change, where they make another. Raises InputError for words that make
     no sense.
     """
-    by_source: dict[tuple[str, bool], dict[int, Selection]] = {}
+    by_source: dict[tuple[str, str], dict[int, Selection]] = {}  # one's own studies each alone
     for at, study in enumerate(chosen):
         selection = select(study, typed)
         if selection.blocks[0].name == TYPED:
             selection = select(study, typed, setting)
-        by_source.setdefault((study.source, bool(study.extends)), {})[at] = selection
+        by_source.setdefault((study.source, study.extends and study.name), {})[at] = selection
     measured: dict[int, StudyResults] = {}
     for (source, extends), own in by_source.items():
         others: list[Study] = []
         if any(one.blocks[0].name != TYPED for one in own.values()):
-            whole = {one.study.name for one in own.values()} if not typed else set()
-            loaded = (studies.load(name) for name in studies.names() if name not in whole)
+            whole = [one.study for one in own.values() if not typed]  # a study's row alone isn't
+            loaded = (study for study in map(studies.load, studies.names()) if study not in whole)
             others = [study for study in loaded if study.source == source and not study.extends]
         known = cells.by_training(with_project(runs) if extends else runs)
         together = measure_together([*own.values(), *map(select, others)], known, steps or Steps())

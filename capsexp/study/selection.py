@@ -17,7 +17,7 @@ from capsexp.errors import InputError
 from capsexp.run import keys
 from capsexp.study import studies
 from capsexp.study.identity import Trained, trained
-from capsexp.study.studies import DEMO, Claim, Row, Setting, Study
+from capsexp.study.studies import DEMO, SPREAD_OF_MEANS, Claim, Row, Setting, Study
 
 #: A setting of this name is the paper's training, a declared shorter one, or another experiment.
 PAPER, LAPTOP, TYPED = "paper", "laptop", "typed"
@@ -117,6 +117,7 @@ def _on(claim: Claim, names: set[str]) -> Claim | None:
     if {*claim.compared} <= names:
         return claim
     pairs = [pair for pair in claim.pairs if {*pair} <= names]
+    pairs = [] if claim.estimate == SPREAD_OF_MEANS and len(pairs) < 2 else pairs
     return replace(claim, pairs=pairs, counted=False, question="") if pairs else None
 
 

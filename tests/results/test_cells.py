@@ -132,6 +132,9 @@ def test_the_record_tells_the_number_of_test_images_where_the_data_set_does_not(
     seeds, images = 4 / 3, 2 * 91 * 9 / 500
     half = stats.t.ppf(0.975, 2 * ((seeds + images) / seeds) ** 2) * sqrt(seeds + images)
     assert (future.high - future.low) / 2 == pytest.approx(half, rel=0.01)
+    whole = [run(words, seed, [90.0 + seed], data=found[0].data) for seed in range(3)]  # to 95.97, of two to 96.53
+    judged = [cell(results(study(row("A", words, accuracy=text)), whole), "A") for text in ("96.45", "96.65")]
+    assert [(one.verdict, one.if_better_of_two) for one in judged] == [("lower", "compatible"), ("lower", "lower")]
 
 
 def test_costs_are_those_of_one_device() -> None:

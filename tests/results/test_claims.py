@@ -6,7 +6,7 @@ from math import exp, log, pi, sqrt
 from pathlib import Path
 
 import pytest
-from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
+from made import CBAM, PLAIN, SHORT, SWEPT, cell, claim, results, row, run, runs, study
 from scipy import stats
 
 from capsexp.errors import InputError
@@ -124,6 +124,22 @@ def test_a_row_that_isnt_ready_decides_nothing(curve: list[float], learned: bool
     assert one.effect.interval is not None
 
 
+@pytest.mark.parametrize("measure", ["first_epoch", "level_epoch", "reconstruction"])
+def test_a_run_that_didnt_learn_decides_no_claim_on_epochs_or_images(measure: str) -> None:
+    """Not even where it has no number to compare."""
+    curve = [10.0, 60.0, *[90.0] * 99]
+    found = [run(words, seed, curve) for words in (PLAIN, CBAM) for seed in range(3)]
+    found = [
+        dataclasses.replace(one, epochs=[{**each, "test_reconstruction": 9 + at / 10} for each in one.epochs])
+        for at, one in enumerate(found)
+    ]
+    flat = dataclasses.replace(found[5], epochs=[{**each, "test_accuracy": 10.0} for each in found[5].epochs])
+    made = study(claims=[claim("relative", "no increase", measure=measure, margin=50)])
+    assert measured(made, found).verdict == "supported"
+    one = measured(made, [*found[:5], dataclasses.replace(flat, chance_accuracy=10.0)])
+    assert (one.verdict, one.reason) == ("open", "1 of 3 runs of B didn't learn")
+
+
 def test_a_row_is_compared_with_a_reference() -> None:
     """Chance, 10 %, within 5 points: of 11 % none is shown to differ, of 43 % it does."""
     uniform = claim(claimed="same", margin=5, reference=10, rows=["A"], pairs=[])
@@ -134,6 +150,8 @@ def test_a_row_is_compared_with_a_reference() -> None:
     answers = [measured(study(claims=[uniform]), found) for found in (unlearned, learned)]
     assert [one.verdict for one in answers] == ["no difference, shown", "contradicted"]
     assert answers[1].effect.value == pytest.approx(SPREAD[1] - 56 - 10)
+    above = claim(claimed="+33", reference=10, rows=["A"], pairs=[])
+    assert measured(study(claims=[above]), learned).size == "compatible"
 
 
 def test_the_means_of_rows_spread() -> None:
@@ -198,6 +216,9 @@ def test_a_maximum_in_the_last_epoch_is_not_compared() -> None:
     saved = claim("relative", "decrease", measure="first_epoch")
     one = measured(study(claims=[saved]), found)
     assert (one.verdict, one.reason, one.effect) == ("open", "a run's last epoch was its best", None)
+    whole = [*found, run(PLAIN, 1, [1.0, 9.0])]  # the shorter training isn't taken in its place
+    short = [run(f"{words} {SHORT}", seed, [9.0, 1.0]) for words in (PLAIN, CBAM) for seed in (0, 1)]
+    assert measured(study(claims=[saved]), [*whole, *short]).effect is None
     # A and B alone would be selected by what is measured.
     curves = {PLAIN: [1.0, 9.0, 1.0], CBAM: [9.0, 1.0, 1.0], OTHER: [1.0, 2.0, 9.0]}
     found = [run(words, seed, curve) for words, curve in curves.items() for seed in (0, 1)]
@@ -247,6 +268,8 @@ def test_a_spread_is_that_over_seeds() -> None:
     assert (one.effect.value, one.verdict) == (pytest.approx(100 * (1 / sqrt(6 * 12) - 1)), "supported")
     half = 1.959964 * sqrt(1.5 * pi**2 / 24)  # weights −1, 0.5, 0.5; ψ'(1) is π²/6
     assert one.effect.interval == pytest.approx([100 * (exp(sign * half) / sqrt(6 * 12) - 1) for sign in (-1, 1)])
+    failed = run(rows[1].run or "", 3, failed=True)
+    assert measured(made, [*found, failed]).failed == 1
     single = measured(made, [*found[:3], *found[3:9:3]])
     assert (single.effect, single.verdict) == (None, "open")
 
@@ -486,6 +509,13 @@ def test_a_study_is_corrected_for_the_claims_of_its_whole_source_whatever_is_typ
         (alone,) = measure([made["two"]], found, typed)
         (one,) = alone.claims  # the smaller of two p-values
         assert [(one.p_value, one.adjusted)] == every[0][1:] == [(one.p_value, pytest.approx(2 * one.p_value))]
+
+
+def test_a_row_alone_has_the_numbers_of_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = sources(monkeypatch, study(*ROWS, name="one"))["one"]
+    found = [*map(run_of, [*runs(PLAIN, SPREAD), *runs(CBAM, [80.0, 99.0]), *runs(OTHER, SPREAD)])]
+    (whole,), (alone,) = (measure([one], found) for one in (made, dataclasses.replace(made, rows=made.rows[:1])))
+    assert cell(alone, "A") == cell(whole, "A")
 
 
 def test_typed_experiments_of_a_source_are_not_among_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
