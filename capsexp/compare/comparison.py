@@ -10,7 +10,7 @@ from capsexp.config.checks import typed_key
 from capsexp.config.compose import for_hydra
 from capsexp.errors import InputError, first_line, plural
 from capsexp.results import runs
-from capsexp.results.cells import MeasuredRow, best_of_seeds, cells_of
+from capsexp.results.cells import MeasuredRow, best_of_seeds, by_training, cells_of, rows_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.runs import Run
@@ -89,18 +89,19 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     if study in studies.names() and not row:
         raise InputError(f"{text}: a study is many runs; a side is the command line of one of them, or {study}:ROW")
     if study in studies.names():
-        wanted = [run.trained for block in select(studies.load(text)).blocks for run in chain(*block.runs.values())]
-        found = [run for run in recorded if any(_is_like(run.trained, one, True) for one in wanted)]
+        one = studies.load(f"{study}:{row}")
+        lines = chain(*(rows_of(one, block, by_training(recorded)) for block in select(one).blocks))
+        found = [run for line in lines for run in line.all_runs]
     elif "=" in text and "/" not in text.partition("=")[0]:
         try:
             words = tuple(map(for_hydra, shlex.split(text)))
         except ValueError as error:
             raise InputError(f"{text}: {first_line(error)}") from None
-        lines = studies.expand(words)
-        for word in chain(*lines):
+        overrides = studies.expand(words)
+        for word in chain(*overrides):
             if (key := typed_key(word)) in ("protocol", "seed"):
                 typed.setdefault(key, set()).add(word.partition("=")[2])
-        asked = [combination(overrides) for overrides in lines]
+        asked = [*map(combination, overrides)]
         budget = any(word.startswith("budget") for word in words)
         found = [run for run in recorded if any(_is_like(run.trained, one.trained, budget) for one in asked)]
         found = found or _with_words(text, words, recorded)

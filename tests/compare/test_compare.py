@@ -240,6 +240,14 @@ def test_the_protocol_of_the_sides_counts(tmp_path: Path) -> None:
         compare((f"{PLAIN} protocol=heldout", f"{CBAM} protocol=paper"), tmp_path)
 
 
+def test_a_row_has_the_runs_of_its_protocol(tmp_path: Path) -> None:
+    names, words = ("CapsNet3", "CapsNet3_CBAM"), (f"{PLAIN} routing.iterations=3", f"{CBAM} routing.iterations=3")
+    heldout = [run(f"{one} protocol=heldout", seed, [50.0], tested=70.0) for one in words for seed in (0, 1, 2)]
+    write(tmp_path, [*heldout, *(run(one, seed, [90.0], precision="float32") for one in words for seed in (0, 1))])
+    for study_row in ("jiao_table2:", "study=jiao_table2:"):
+        assert lines(compared(tmp_path, *(study_row + name for name in names)))[ACCURACY][:2] == ["90.00 ± 0.00"] * 2
+
+
 def test_a_run_is_named_by_its_folder_or_curves_and_a_trial_by_its_budget(tmp_path: Path) -> None:
     trials = runs(f"{CBAM} budget.steps=10", [50.0, 51.0])
     write(tmp_path, [*FOUND, *trials])
