@@ -38,7 +38,8 @@ def _block(measured: Sequence[StudyResults]) -> str:
     claims = questions.asked([one for of_source in _ranked(measured).values() for one in of_source])
     groups: dict[str, dict[str, list[Asked]]] = {}
     for one in claims:  # those without an answer on the same statement are a line
-        groups.setdefault(one.parts[0], {}).setdefault(one.one.claim.question * one.one.is_decided, []).append(one)
+        alone = one.one.is_decided or one.one.effect is None
+        groups.setdefault(one.parts[0], {}).setdefault(one.one.claim.question * alone, []).append(one)
     ordered = [sorted(lines.values(), key=lambda some: some[0].one.decided not in HOLDS) for lines in groups.values()]
     rows = [_line(some, at > 0) for lines in ordered for at, some in enumerate(lines)]
     table = Table("", ["claim", "answer", "printed", "measured (95 %)"], "llrr", rows)

@@ -70,9 +70,8 @@ def _numbers(results: StudyResults) -> str:
         head, seconds = next(iter(steps.items()), ("", {}))
         numbers = [f"{row} {texts.decimal(median(of_row), 2)}" for row, of_row in seconds.items()]
     else:
-        block = next((block for block in results.by_answer if block.runs), results.blocks[0])
         name = next(name for name in results.study.measures if name in MAIN)
-        head, lines = MAIN[name], [line for line in block.lines if line.cells[name].n]
+        head, lines = MAIN[name], [line for line in results.shown.lines if line.cells[name].n]
         printed = [f" (printed {_printed(line, name)})" * (name in line.row.printed) for line in lines]
         numbers = [f"{line.row.name} {texts.average(line.cells[name])}" for line in lines]
         numbers = [*map("".join, zip(numbers, printed, strict=True))]
@@ -108,7 +107,7 @@ def answer(results: StudyResults, most: int = 25) -> list[str]:
         return [ANOTHER]
     every, own = results.claims, results.study.own_claims
     asked = [one for one in every if (one.claim in own if own else one.claim.question)]
-    claims = asked or [one for one in every if one.claim.counted] or every
+    claims = asked or [one for one in every if one.claim.counted and one.claim.compared] or every
     costs = "inference" in results.study.measures
     tested = [one for one in claims if one.effect and (one.runs or (costs and not MEASURES[one.claim.measure].counted))]
     tested += [one for one in claims if not one.effect and one.verdict == "open"]  # with runs that can't be compared
@@ -285,7 +284,9 @@ def costs(results: StudyResults) -> Table:
     ]
     of_runs += ["host"] if "memory" in shown else []
     rows: dict[str, list[str]] = {}
-    for line in [line for block in results.blocks for line in block.lines] if shown else ():
+    blocks = [results.shown, *results.blocks] if shown else []
+    first = next((one for one in blocks if any(line.cells[name].n for line in one.lines for name in of_runs)), None)
+    for line, is_first in [(line, one is first) for one in blocks[1:] for line in one.lines]:
         name, counted = line.row.name, line.cells["parameters"]
         narrowed = [run.parameters for run in line.runs[:1] if run.trained.is_narrowed]
         new = [
@@ -295,7 +296,7 @@ def costs(results: StudyResults) -> Table:
             counted.verdict or "",
             texts.decimal(narrowed[0] or 0, 0) if narrowed and "parameters" in shown else "",
             *(steps.get((measure, name), "") for measure in STEPS),
-            *(texts.measured(line.cells[measure], False) for measure in of_runs),
+            *(texts.measured(line.cells[measure], False) * is_first for measure in of_runs),
         ]
         rows[name] = [a or b for a, b in zip(rows.get(name, new), new, strict=True)]
     heads = ["row", "parameters, printed", "parameters", "verdict", "as trained here", *STEPS.values()]

@@ -208,8 +208,8 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
 
 def reply(one: MeasuredClaim) -> str:
     """The answer to a claim: holds, half as much; doesn't hold, so far; open: 2 seeds, needs 6."""
-    if one.effect is None:
-        return f"open: {one_line(one.reason)}" if one.verdict == "open" else "not tried"
+    if one.effect is None and one.verdict != "open":
+        return "not tried"
     later = ", so far" if one.so_far else ""
     if one.decided in DECIDED:
         words = ["holds", share(one)] if one.decided in HOLDS else ["doesn't hold"]
@@ -218,10 +218,9 @@ def reply(one: MeasuredClaim) -> str:
         return "open: no room below 100 %"
     if one.decided_size == "smaller":
         return f"not {claimed(one.claim)}{later}, less is open"
-    trained = min((len(term.values) for term in one.terms), default=1)
-    if one.seeds or not one.effect.interval:
-        return f"open: {plural(trained, 'seed')}" + (f", needs {one.seeds}" if one.seeds else "")
-    if not one.terms:
+    if one.seeds:
+        return f"open: {plural(min(len(term.values) for term in one.terms), 'seed')}, needs {one.seeds}"
+    if not one.terms and one.reason:
         return f"open: {one_line(one.reason)}"
     return "open: too few test images" if one.seeds == 0 else f"open{later}"
 

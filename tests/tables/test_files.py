@@ -295,7 +295,7 @@ def test_the_csv_has_six_digits_of_each_number_of_each_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "same"), [("99.7134,121.0", True), ("99.7135,121.0", False), ("99.7133,122.0", False), ("99.7133", False)]
+    ("new", "same"), [("99.7134,121.0", True), ("99.7135,121.0", False), ("99.7133,122.0", False), ("99.7133,", False)]
 )
 def test_a_check_compares_the_numbers_of_a_csv_file_as_numbers(new: str, same: bool, tmp_path: Path) -> None:
     path = tmp_path / "one.csv"

@@ -85,7 +85,7 @@ def test_a_claim_that_is_a_reading_of_ours_is_not_counted() -> None:
         ({"claimed": "decrease"}, GAIN, ["**doesn't hold**", "a decrease, +0.10", "**+0.50** (+0.25 to +0.75)"]),
         ({}, [*runs(f"{PLAIN} {SHORT}", LOW), *runs(f"{CBAM} {SHORT}", HIGH)], ["**holds**, so far", "+1.00",
             "**+0.50** (+0.25 to +0.75)"]),
-        ({}, GAIN[::3], ["open: 1 seed", "+1.00", "+0.50"]),
+        ({}, GAIN[::3], ["open: one run of A, B", "+1.00", "+0.50"]),
         ({"claimed": "+0.14"}, [*GAIN[:3], *runs(CBAM, [99.1, 99.0, 99.2])], ["open: 3 seeds, needs 12", "+0.14",
             "+0.10 (−0.15 to +0.35)"]),
         ({}, [*GAIN[:3], *(run(CBAM, seed, [90.0, 99.6]) for seed in (0, 1))], ["open: B still gained 9.6 points in "

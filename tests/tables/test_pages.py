@@ -213,6 +213,7 @@ def test_a_verdict_that_correction_takes_back_is_named() -> None:
         ([claim(), ASKED], [GAIN[0], GAIN[3]], "Not known: “The question” is open: +0.50 points."),
         ([dataclasses.replace(WRONG, counted=False)], GAIN, "No: “Wrong” doesn't hold (+0.50 points)."),  # a reading
         ([UNTESTED], GAIN, "Not known: 2 of 3 rows trained, which no claim compares."),
+        ([UNTESTED, claim(counted=False)], GAIN, "Yes: B is better (+0.50 points)."),
         ([claim()], [], "Not known: no runs in these settings yet."),
         ([claim("relative", text="B is larger", measure="parameters")], GAIN, "Not known: 2 of 3 rows trained, which no"
             " claim compares."),  # counting answers nothing
