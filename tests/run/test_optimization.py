@@ -79,40 +79,29 @@ def batches(*sizes: int) -> list[Batch]:
 
 
 class Capture:
-    """Stands for a CUDA graph on the CPU: each replay writes its output where the first did. Counts captures."""
+    """Stands for a CUDA graph on the CPU: each replay writes its output where the first did. Counts captures.
 
-    def __init__(self, step: EagerStep) -> None:
-        self.captures, self.step = 0, CapturedStep(step, self)
+    Args:
+        fault: of the capture, or of its replay; none if empty.
+    """
+
+    def __init__(self, step: EagerStep, fault: str) -> None:
+        self.captures, self.step, self.fault = 0, CapturedStep(step, self), fault
+        self.scores = list[ref[Tensor]]()  # of captures that failed
 
     def __call__(self, captured: Callable[[], None]) -> Callable[[], None]:
         self.captures += 1
-        memory: list[StepOutput] = []
+        step, memory = self.step, list[StepOutput]()
 
         def replay() -> None:
-            captured()
-            memory.append(self.step.output)
-            for first, new in zip(memory[0], memory[-1], strict=True):
-                first.copy_(new)
-            self.step.output = memory[0]
-
-        return replay
-
-
-class Faulty(Capture):
-    """A capture, or its replay, with a fault."""
-
-    def __init__(self, step: EagerStep, fault: str) -> None:
-        super().__init__(step)
-        self.fault, self.scores = fault, list[ref[Tensor]]()
-
-    def __call__(self, captured: Callable[[], None]) -> Callable[[], None]:
-        step, replay = self.step, super().__call__(captured)
-
-        def act() -> None:
             if self.fault == "another input":
                 step.input.pixels.zero_()
             kept = [value.clone() for value in step.step.state()]
-            replay()
+            captured()
+            memory.append(step.output)
+            for first, new in zip(memory[0], memory[-1], strict=True):
+                first.copy_(new)
+            step.output = memory[0]
             for value, old in zip(step.step.state(), kept, strict=True) if self.fault == "no update" else []:
                 value.copy_(old)
             if self.fault == "not a number":
@@ -122,7 +111,7 @@ class Faulty(Capture):
             captured()
             self.scores.append(ref(step.output.scores))
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return act
+        return replay
 
 
 @pytest.mark.parametrize(
@@ -140,7 +129,7 @@ def test_a_captured_step_is_the_eager_step_and_with_a_fault_steps_stay_eager(
     name: str, fault: str, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain, network = Stub(), Stub()
-    eager, capture = step_of(plain, name=name), Faulty(step_of(network, name=name), fault)
+    eager, capture = step_of(plain, name=name), Capture(step_of(network, name=name), fault)
     outputs: list[list[StepOutput]] = []
     for step in (eager, capture.step):
         torch.manual_seed(0)
