@@ -25,15 +25,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalogue of three figures."""
-    some = {name: catalogue.every()[name] for name in ("huang_fig11", "huang_fig8", "ou_traversal")}
-    monkeypatch.setattr(catalogue, "every", lambda: some)
-
-
-@pytest.mark.usefixtures("few_figures")
-def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_name_all_that_can_be_drawn_is_drawn(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {name: catalogue.every()[name] for name in ("huang_fig11", "huang_fig8", "ou_traversal")}
+    monkeypatch.setattr(catalogue, "every", lambda: few)
     main([*folders(folder)])
     files = sorted((folder / "results" / "figures").iterdir())
     kinds = ("dark", "light", "narrow_dark", "narrow_light")
