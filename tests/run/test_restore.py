@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import Trained, put, raising
+from support import Trained, put, raising, refused
 
-from capsexp.errors import InputError
 from capsexp.nn import LinearCapsules
 from capsexp.run import checkpoints, keys
 from capsexp.run.restore import restore
@@ -37,10 +36,9 @@ def changed(trained: Trained, tmp_path: Path) -> Callable[[Change], Path]:
 
 def refusal(path: Path, *overrides: str) -> str:
     """The error line of a checkpoint, without its path."""
-    with pytest.raises(InputError) as raised:
-        restore(path, overrides=overrides)
-    assert str(raised.value).isprintable()  # one line without control characters
-    return str(raised.value).removeprefix(f"{path}: ")
+    line = refused(restore, path, "cpu", overrides)
+    assert line.isprintable()  # without control characters
+    return line.removeprefix(f"{path}: ")
 
 
 @pytest.mark.parametrize("name", [checkpoints.LAST, checkpoints.BEST])
