@@ -155,7 +155,7 @@ def check_target(target: object, key: str) -> None:
     """Raises InputError for a class that no file of the key's group names."""
     group = key.partition(".")[0]
     if str(target) not in searchpath.classes(group):
-        raise InputError(f"{key}.{TARGET}={target}: no file of conf/{group} names this class; {OWN_FILES}")
+        raise InputError(f"{key}.{TARGET}={shown(target)}: no file of conf/{group} names this class; {OWN_FILES}")
 
 
 def check_value(value: object, annotation: Any, key: str) -> Any:
@@ -285,7 +285,7 @@ def parameters(target: Any) -> dict[str, inspect.Parameter]:
 def _component(value: object, key: str) -> Component:
     """A component that isn't checked against its class yet."""
     if not isinstance(value, dict):
-        wanted = f"a group of keys with {NAME} and {TARGET}; choose one with {key}=…"
+        wanted = f"a group of keys with {NAME} and {TARGET}; choose one with {key.partition('.')[0]}=…"
         raise InputError(f"{key}={shown(value)}: must be {wanted}")
     for needed, what in ((NAME, "the name of its file"), (TARGET, "its class, dotted")):
         if needed not in value:

@@ -91,6 +91,8 @@ BAD_INPUTS = [
     ("model.kernel=29", "model=capsnet on mnist (28×28): a kernel of 29×29 doesn't fit on 28×28 positions"),
     ("loss._target_=builtins.print", "loss._target_=builtins.print: no file of conf/loss names this class"),
     ("loss._target_=5", "loss._target_=5: must be text"),
+    ("+logger.x={}", "logger.x._target_=null: no file of conf/logger names this class"),
+    ("attention.first=se", "choose one with attention=…"),  # and not attention.first=
     # combinations
     ("data.size=12", "model=capsnet on mnist (12×12): a kernel of 9×9 doesn't fit on 4×4 positions; data.size=17 is"),
     ("data.mean=[0.1,0.2]", "data.mean=[0.1, 0.2]: must have one number for each of 1 channels"),
