@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from made import PLAIN, run, write
-from support import ROOT, Trained, composed_config, folders, refused
+from support import ROOT, Trained, at, composed_config, folders, refused
 
 from capsexp import Log
 from capsexp.config.schema import Data
@@ -118,14 +118,13 @@ def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -
 
 
 def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) -> None:
-    paths = dataclasses.replace(trained.config.paths, results=str(tmp_path))
-    for config, state in ((trained.config, "finished"), (dataclasses.replace(trained.config, paths=paths), "waiting")):
+    for config, state in ((trained.config, "finished"), (at(trained.config, tmp_path), "waiting")):
         job = planning.Job(plan(config))
         job.read_record()
         finished = state == "finished"
         assert (job.state, job.progress.epoch, job.left) == (state, 3 * finished, 3 * (not finished))
         assert job.outcome.startswith("best test accuracy") == finished
-    job.planned.path.parent.mkdir()
+    job.planned.path.parent.mkdir(parents=True)
     job.planned.path.write_text("[]")
     job.read_record()
     assert (job.state, job.left) == ("failed", 0)
@@ -135,13 +134,12 @@ def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) ->
 def test_the_plan_tells_what_is_running_and_what_was_interrupted(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = dataclasses.replace(trained.config.paths, results=str(tmp_path), logs=str(tmp_path))
-    seeds = [dataclasses.replace(trained.config, paths=paths, seed=seed) for seed in (7, 8, 9)]
+    seeds = [dataclasses.replace(at(trained.config, tmp_path), seed=seed) for seed in (7, 8, 9)]
     jobs = [planning.Job(plan(config), ("a=b", f"seed={config.seed}")) for config in [trained.config, *seeds]]
     jobs[0].read_record()
     jobs[0].is_shipped = True
     for job in jobs[1:3]:
-        job.planned.folder.mkdir()
+        job.planned.folder.mkdir(parents=True)
         (job.planned.folder / LAST).touch()
     with locked(jobs[1].planned.folder):
         print_plan(planning.Planned({job.overrides: job for job in jobs}), Options(), listed=True)

@@ -26,17 +26,14 @@ def test_a_run_prints_how_much_it_trains(
     kind: str, steps: int | None, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not how many images its data set has, and of a trial those of its steps."""
-    config = composed_config(*TINY)
-    built = build(config)
-    module = CapsuleModule(plan(config), built)
     images, labels = torch.zeros(256, 1, 28, 28, dtype=torch.uint8), torch.zeros(256, dtype=torch.int64)
     loader = DeviceLoader(images, labels, 100, steps=steps)
     trainer: Any = SimpleNamespace(train_dataloader=BatchGroups(loader, 1), current_epoch=0)
-    (callback,) = make_progress(kind)
+    (callback,), module = make_progress(kind), after()
     callback.on_train_start(trainer, module)
     callback.on_exception(trainer, module, KeyboardInterrupt())
     assert not (isinstance(callback, EpochBar) and callback.progress.live.is_started)
-    assert f"trains {built.parameters:,} parameters on {expected} batches an epoch" in capsys.readouterr().out
+    assert f"trains {module.trained_parameters:,} parameters on {expected} batches an epoch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
