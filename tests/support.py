@@ -42,6 +42,10 @@ TINY = (
     "trainer.precision=float32",
 )
 
+#: Overrides by which the digits of a set are those of one that is synthesised.
+PAIRS = "+data.synthesis={name: diverse_multimnist, _target_: capsexp.data.synthesis.DiverseMultiMNIST}"
+AFFINE = "+data.synthesis={name: affine_mnist, _target_: capsexp.data.synthesis.AffineMNIST}"
+
 
 class Trained(NamedTuple):
     """A finished run."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from support import AFFINE
 
 from capsexp.config.compose import by_hydra, composed, for_hydra, parsed, to_containers
 from capsexp.config.schema import check
@@ -72,7 +73,7 @@ def test_a_caller_may_change_what_it_gets() -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["+data.synthesis={name: affine_mnist, _target_: capsexp.data.synthesis.AffineMNIST}"],
+        [AFFINE],
         ["++seed=3"],
         ["optim.lr=1", "++optim.lr=2"],
         ["~rerun"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import composed_config, refused
+from support import AFFINE, PAIRS, composed_config, refused
 from torch import Generator, Tensor
 
 from capsexp.config.schema import Config, Preprocess
@@ -28,9 +28,6 @@ from capsexp.data.synthesis import (
 from capsexp.run import keys
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
-#: An override that makes one or the other of mnist_sample.
-PAIRS = "+data.synthesis={name: diverse_multimnist, _target_: capsexp.data.synthesis.DiverseMultiMNIST}"
-AFFINE = "+data.synthesis={name: affine_mnist, _target_: capsexp.data.synthesis.AffineMNIST}"
 
 
 def set_up(images: source.ImageSet, config: Config) -> CapsuleData:

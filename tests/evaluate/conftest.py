@@ -1,9 +1,7 @@
 """A run on synthesised images."""
 
 import pytest
-from support import Trained, train
-
-PAIRS = "+data.synthesis={name: pairs, _target_: capsexp.data.synthesis.DiverseMultiMNIST}"
+from support import PAIRS, Trained, train
 
 
 @pytest.fixture(scope="session")

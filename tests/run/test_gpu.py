@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from launching import records_in, reproduce
-from support import ROOT, composed_config, folders, interrupt_after, numbers
+from support import AFFINE, PAIRS, ROOT, composed_config, folders, interrupt_after, numbers
 
 from capsexp.config.schema import Preprocess
 from capsexp.data.loader import Batch, TrainingLoader, moved
@@ -54,11 +54,8 @@ def test_deterministic_runs_repeat_and_continue_on_the_cpu(
     assert continued.provenance["resumed_after_epochs"] == [1]
 
 
-@pytest.mark.parametrize("data", ["diverse_multimnist", "affine_mnist"])
-def test_images_are_synthesised_on_the_gpu(data: str, tiny: tuple[str, ...]) -> None:
-    synthesis = {"diverse_multimnist": "DiverseMultiMNIST", "affine_mnist": "AffineMNIST"}[data]
-    drawn = f"+data.synthesis={{name: {data}, _target_: capsexp.data.synthesis.{synthesis}}}"
-    loss = "binary_cross_entropy" if data == "diverse_multimnist" else "margin"
+@pytest.mark.parametrize(("drawn", "loss"), [(PAIRS, "binary_cross_entropy"), (AFFINE, "margin")])
+def test_images_are_synthesised_on_the_gpu(drawn: str, loss: str, tiny: tuple[str, ...]) -> None:
     kept = [option for option in tiny if not option.startswith("trainer")]
     config = composed_config(*kept, drawn, "data.size=40", f"loss={loss}", "trainer=gpu")
     assert run(config).status == "finished"
