@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import Evaluation, most_confused
 from capsexp.run.records import of_images, unpacked
 from capsexp.run.restore import Restored
@@ -64,11 +65,18 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
 
 
 def against_training(restored: Restored, evaluation: Evaluation) -> str:
-    """Whether the training had the same images right after this epoch, or how many others and why; else nothing."""
+    """Whether the training had the same images right after this epoch, or how many others and why; else nothing.
+
+    Raises InputError where the checkpoint holds no bits for as many images.
+    """
     planned, bits = restored.module.planned, restored.module.correct.get("last_accuracy")
     if not bits or restored.config is not planned.config or evaluation.note != planned.note:
         return ""  # without test images in the training, and for other images
-    others = int((unpacked(bits, evaluation.images) != evaluation.correct).sum())
+    try:
+        right = unpacked(bits, evaluation.images)
+    except ValueError as error:
+        raise InputError(f"{restored.path}: damaged: correct: {error}") from None
+    others = int((right != evaluation.correct).sum())
     if not others:
         return "image by image as in its training"
     why = ["weights in half precision"] * restored.halved

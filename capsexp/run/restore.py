@@ -223,11 +223,15 @@ def _module(path: Path, planned: Plan, checkpoint: Json) -> CapsuleModule:
         module.load_state_dict(state)
         module.history = check_value(checkpoint.get("history"), list[dict[str, Any]], "history")
         module.correct = check_value(checkpoint.get("correct", {}), dict[str, str], "correct")
-        if isinstance(trained := checkpoint.get("trained_images"), Tensor):
+        if (trained := checkpoint.get("trained_images")) is not None:
+            if not isinstance(trained, Tensor) or (trained.dtype, trained.layout) != (torch.int64, torch.strided):
+                raise InputError("trained_images: must be a tensor of whole numbers")
             module.trained_images = trained
-        if stored := checkpoint.get("pixels"):
-            mean, std = check_value(list(stored), list[list[float]], "pixels")
-            module.pixels = mean, std
+        if (pixels := checkpoint.get("pixels")) is not None:
+            values = check_value(list(pixels) if isinstance(pixels, tuple) else pixels, list[list[float]], "pixels")
+            if len(values) != 2:
+                raise InputError(f"pixels={values}: must be two lists, of means and deviations")
+            module.pixels = values[0], values[1]
     return module
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import Program, Trained, imports, process
+from support import Program, Trained, imports, process, refused
 
 from capsexp.evaluate import command, output
 from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix, evaluate
@@ -50,6 +50,9 @@ def test_what_differs_from_the_training_is_counted(trained: Trained) -> None:
     evaluation.correct[:3] ^= True
     reason = "3 images otherwise than in its training: weights in half precision"
     assert output.against_training(restored, evaluation) == reason
+    restored.module.correct["last_accuracy"] = "AAAA"
+    line = refused(output.against_training, restored, evaluation)
+    assert line.endswith("damaged: correct: 3 bytes for a bit each of 200 images")
 
 
 def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:

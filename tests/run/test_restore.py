@@ -165,6 +165,9 @@ REFUSED = [
     (lambda node: node["capsexp"].pop("epoch"), "damaged: epoch: missing"),
     (put("capsexp/precision", "${oc.env:HOME}"), "damaged: precision=${oc.env:HOME}: must be one of bf16, float32"),
     (put("history", 5), "history=5: must be a list"),
+    (put("pixels", 5), "pixels=5: must be a list"),
+    (put("pixels", [[0.1]]), "pixels=[[0.1]]: must be two lists"),
+    (put("trained_images", torch.zeros(3)), "trained_images: must be a tensor of whole numbers"),
     (put(f"state_dict/{WEIGHT}", torch.zeros(2, 3)), f"{OTHER}{WEIGHT} is 2×3, not 8×10×9×9"),
     (lambda node: node["state_dict"].pop(WEIGHT), f"{OTHER}{WEIGHT} is missing"),
     (put(f"state_dict/{WEIGHT}", torch.full((8, 10, 9, 9), torch.nan)), f"{WEIGHT} holds NaN: its training diverged"),
@@ -191,7 +194,8 @@ REFUSED = [
 def test_inconsistent_contents_are_one_line(changed: Callable[[Change], Path], change: Change, line: str) -> None:
     found = refusal(changed(change))
     assert found.startswith(line)
-    damaged = line.startswith(("not a checkpoint", "damaged", OTHER[:-2], "history", "model=", WEIGHT))
+    parts = ("history", "pixels", "trained_images", WEIGHT)
+    damaged = line.startswith(("not a checkpoint", "damaged", OTHER[:-2], "model=", *parts))
     assert found.endswith(REMEDY) == damaged
 
 
