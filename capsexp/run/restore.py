@@ -177,7 +177,7 @@ def _trained(header: Header, local: dict[str, Any], keys: Sequence[str]) -> Conf
     data |= {key: value for key, value in local["data"].items() if key in _LOCAL_DATA or key in of_own}
     if "data" in keys:
         data.pop("path", None)  # of other images
-    own: dict[str, Any] = {key: local[key] for key in ("paths", "rerun", "logger") if key in local}
+    own = {key: local[key] for key in ("paths", "rerun", "logger")}
     return check({**node, **own, "data": data, "trainer": local["trainer"] | kept})
 
 
