@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         epilog = "--config-dir=DIR adds files and classes of your own: docs/extending.md"
         super().__init__(prog, description=documentation, formatter_class=_Help, allow_abbrev=False, epilog=epilog)
 
-    def parse_words(self, arguments: list[str] | None, *required: str) -> argparse.Namespace:
+    def parse_words(self, arguments: list[str], *required: str) -> argparse.Namespace:
         """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`, in any order.
 
         Args:

@@ -17,7 +17,7 @@ from capsexp.errors import DONE, WRONG_INPUT, InputError
 OWN = ("folder", "idx")  # are nothing without data.path
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str]) -> int:
     """Checks the data sets; the exit code."""
     parser = Parser(__doc__, "capsexp data")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all of them")

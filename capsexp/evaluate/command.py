@@ -12,7 +12,7 @@ from capsexp.cli import RUN, Parser, check_new, folder
 from capsexp.files import write_output
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     """Runs the command; raises InputError for wrong input."""
     parser = Parser(f"{__doc__}{RUN}", "capsexp evaluate")
     parser.add_argument("words", nargs="*", metavar="RUN | KEY=VALUE", help="a run's folder or a checkpoint in it")

@@ -17,7 +17,7 @@ from capsexp.errors import InputError
 from capsexp.files import write_output
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     """Runs the command; raises InputError for wrong input."""
     parser = Parser(f"{__doc__}{RUN}", "capsexp inspect")
     parser.add_argument("words", nargs="*", metavar="RUN IMAGE | KEY=VALUE", help="a run and an image: see above")

@@ -20,7 +20,7 @@ from capsexp.study.selection import LAPTOP, PAPER, TYPED, select
 RESUME = "the same command continues after the last whole epochs"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str]) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = studies.load_all(options.names)
@@ -77,7 +77,7 @@ def _print_tables(options: argparse.Namespace, paths: Paths, ended: str) -> list
     return generated.problems
 
 
-def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp reproduce")
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="all: all studies; STUDY:ROW: a row")
     parser.add_argument("--budget", default="paper", help="paper, laptop, short, demo or smoke (default: paper)")

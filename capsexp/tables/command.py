@@ -19,7 +19,7 @@ from capsexp.results.packed import own_or_packed
 RESULTS, README = Path("results"), Path("README.md")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str]) -> int:
     """Makes and prints the tables; the exit code."""
     options = _parsed(arguments)
     from capsexp.tables.files import latex, regenerate  # pandas and torch take seconds to import: --help needs neither
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     return FAILED if generated.problems or wrong else DONE
 
 
-def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp tables")
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
     parser.add_argument("--results", type=folder, default=RESULTS, metavar="DIR", help="with the records, in DIR/runs")
