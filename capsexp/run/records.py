@@ -250,6 +250,7 @@ def _contradiction(record: Record) -> str | None:
     tested = done and identity["protocol"] == "heldout"
     if (record.heldout_accuracy is not None) != tested or (record.error is None) != done:
         return f"its results aren't those of a {record.status} run of protocol {identity['protocol']}"
+    _ = [record.peak_memory_mb["device"], *(getattr(record, name) for name in _DERIVED)]  # which users are shown
     for name, bits in (record.correct or {}).items():
         images = record.data["test_images"]
         if percent(int(unpacked(bits, images).sum()), images) != getattr(record, name):
