@@ -45,7 +45,8 @@ class Folder(Options, Reader):
         `class_names`, of a network that is evaluated, may have more; raises InputError for other differences.
         """
         source = source_of(data)
-        path, found, typed = source.path, listing(source), data.get("class_names")
+        path, found = source.path, listing(source)
+        typed = check_value(data.get("class_names") or [], list[str], "data.class_names")
         names = typed or found.names
         if unknown := set(found.names) - set(names):
             raise InputError(f"{path}: has class {min(unknown)}, which is none of {', '.join(names)}")
@@ -60,7 +61,8 @@ class Folder(Options, Reader):
         train = len(found.entries) - test
         counts = [train, test] if train and test else None  # images to evaluate
         channels = data.get("channels") or _channels(source)
-        title = data.get("title") or (path.parent if path.name == "raw" else path).name
+        title = check_value(data.get("title"), str | None, "data.title")
+        title = title or (path.parent if path.name == "raw" else path).name
         found_in = {"classes": len(names), "class_names": names, "channels": channels, "images": counts}
         return {**data, **found_in, "title": printable(title)}
 

@@ -217,10 +217,19 @@ def test_what_does_not_fit_into_memory_is_not_decoded(photos: Path, monkeypatch:
         load(data(photos))
 
 
-def test_typed_classes_must_be_those_of_the_files(photos: Path) -> None:
-    for word, line in (("data.classes=3", "data.classes=3: .* has 2"), ("data.class_names=[bee,ant]", "has .*ant")):
-        with pytest.raises(InputError, match=line):
-            identify(data(photos, word))
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("data.classes=3", "data.classes=3: .* has 2"),
+        ("data.class_names=[bee,ant]", "has .*ant"),
+        ("data.class_names=[1,2]", r"data.class_names\[0\]=1: must be text"),
+        ("data.class_names=5", "data.class_names=5: must be a list, each text"),
+        ("data.title=5", "data.title=5: must be text or null"),
+    ],
+)
+def test_typed_classes_must_be_those_of_the_files(word: str, line: str, photos: Path) -> None:
+    with pytest.raises(InputError, match=line):
+        identify(data(photos, word))
 
 
 def test_the_identity_is_of_contents_and_classes_not_of_names_and_places(photos: Path) -> None:
