@@ -155,17 +155,19 @@ def _measured_row(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> 
     first: dict[tuple[int, int], Run] = {}
     for option, run in of_row:
         first.setdefault((option, run.seed), run)
-    finished = [run for run in first.values() if run.selected_by is not None]
-    tried = min(Counter(run.seed for run in finished).values(), default=0)
+    tried = max(Counter(run.seed for run in first.values()).values(), default=0)
     every = block.runs[row.name] if block.name == TYPED else row.combinations(block.setting)
-    return MeasuredRow(row, block, [*first.values()], best_of_seeds(finished), len(every), tried)
+    return MeasuredRow(row, block, [*first.values()], best_of_seeds([*first.values()]), len(every), tried)
 
 
-def best_of_seeds(finished: Iterable[Run]) -> list[Run]:
-    """The best run of each seed, of equals the first."""
-    best: dict[int, Run] = {}
-    for run in sorted(finished, key=lambda run: -(run.selected_by or 0.0)):
-        best.setdefault(run.seed, run)
+def best_of_seeds(runs: Sequence[Run]) -> list[Run]:
+    """The best finished run of each seed, of equals the first; a seed with fewer runs than another has none, since the
+    best of fewer combinations is lower.
+    """
+    best, counts = dict[int, Run](), Counter(run.seed for run in runs)
+    for run in sorted(runs, key=lambda run: -(run.selected_by or 0.0)):
+        if run.selected_by is not None and counts[run.seed] == max(counts.values()):
+            best.setdefault(run.seed, run)
     return [best[seed] for seed in sorted(best)]
 
 

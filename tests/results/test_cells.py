@@ -253,13 +253,15 @@ def test_of_several_combinations_the_best_of_each_seed_is_taken() -> None:
     assert accuracy.best_of == "best of 3 combinations, selected on the test set"
     assert (accuracy.runs, accuracy.n, accuracy.mean, cell(made, "A", "first_epoch").values) == (6, 2, 16.0, [2, 1])
     assert cell(made, "A", "last").values == [12.0, 20.0]  # of equals the first
+    more = results(study(row("A", SWEPT)), [*found, run(JOBS[1], 2, [1.0]), run(JOBS[1], 3, failed=True)])
+    assert cell(more, "A").values == accuracy.values  # seed 2 would be the best of one
 
 
 def test_the_best_of_fewer_combinations_is_not_judged() -> None:
     found = [run(JOBS[i], seed, [10.0 + seed]) for i in (1, 2, 3) for seed in range(3)]
     made = study(row("A", SWEPT, accuracy="11"))
     assert cell(results(made, found), "A").verdict == "compatible"
-    fewer = cell(results(made, found[1:]), "A")
+    fewer = cell(results(made, found[3:]), "A")
     assert (fewer.n, fewer.verdict) == (3, None)
     assert fewer.best_of == "best of 2 of 3 combinations, selected on the test set"
 
