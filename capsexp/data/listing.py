@@ -88,9 +88,11 @@ def listing(source: Source) -> Listing:
         if labels or group:
             raise InputError(f"data.{'labels' if labels else 'group'}: not with {path}, which names no files")
         with decoding(path, "", "can't be used"):  # numpy and zipfile raise many kinds for damaged files
-            entries = (_of_npz if path.is_file() else _of_idx)(path)
+            entries, left = _of_npz(path) if path.is_file() else (_of_idx(path), [])
     elif labels is None:
         entries = _folders(path)
+        beside = sum((path / name).is_file() for name in visible(os.listdir(path)))
+        left = [f"{plural(beside, 'file')} beside the class folders"] * (beside > 0)
     elif "(" in labels and Path(labels).suffix.lower() not in TABLES:
         entries = [Entry("train", _matched(labels, file, path), file) for file in files_below(path)]
     else:
@@ -304,9 +306,9 @@ def _of_idx(path: Path) -> list[Entry]:
     return entries
 
 
-def _of_npz(path: Path) -> list[Entry]:
-    """The images of an .npz file; raises ValueError for others than `Folder` takes."""
-    entries: list[Entry] = []
+def _of_npz(path: Path) -> tuple[list[Entry], list[str]]:
+    """The images of an .npz file, and a line on its other arrays; raises ValueError for others than `Folder` takes."""
+    entries, used = list[Entry](), set[str]()
     if not zipfile.is_zipfile(path):
         raise ValueError("not what numpy.savez writes, or not all of it")
     with np.load(path, allow_pickle=False) as stored:
@@ -329,7 +331,9 @@ def _of_npz(path: Path) -> list[Entry]:
             if names.dtype.kind not in "iuU" or names.shape != shape[:1]:
                 raise ValueError(f"{wanted}, one an image; they are {names.dtype} {list(names.shape)}")
             entries += _entries(role, pixels, names)
-    return entries
+            used |= {images, labels}
+        others = [printable(name) for name in stored.files if name not in used]
+    return entries, [f"the arrays {', '.join(others)}: none of images, labels, val_…, test_…"] * bool(others)
 
 
 def _entries(role: str, images: NDArray[np.uint8], labels: NDArray[Any]) -> list[Entry]:

@@ -162,11 +162,11 @@ def unreadable(path: Path, error: OSError) -> CapsexpError:
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:
     """The checked images and labels; raises InputError with `path` for wrong types, shapes or labels."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
-        raise InputError(f"{path}: holds {images.dtype} {list(images.shape)}, not grey or colour uint8 images{RENEW}")
+        raise InputError(f"{path}: holds {images.dtype} {list(images.shape)}, not grey or colour uint8 images")
     if labels.ndim != 1 or len(labels) != len(images) or len(images) == 0:
-        raise InputError(f"{path}: {len(images)} images, but labels of shape {list(labels.shape)}{RENEW}")
+        raise InputError(f"{path}: {len(images)} images, but labels of shape {list(labels.shape)}")
     if labels.dtype.kind not in "iu":
-        raise InputError(f"{path}: labels are {labels.dtype}, not whole numbers{RENEW}")
+        raise InputError(f"{path}: labels are {labels.dtype}, not whole numbers")
     if len(wrong := labels[(labels < 0) | (labels >= classes)]):
         raise InputError(f"{path}: label {wrong[0]} is outside 0..{classes - 1} (data.classes={classes})")
     return Images(images, labels.astype(np.int64))

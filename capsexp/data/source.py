@@ -23,7 +23,7 @@ from capsexp import Log
 from capsexp.config.compose import described
 from capsexp.config.schema import Data, Version
 from capsexp.data.folder import Folder
-from capsexp.data.reader import Reader, decoding, fit
+from capsexp.data.reader import Reader, decoding, fit, labelled
 from capsexp.data.sample import Sample
 from capsexp.errors import CapsexpError, InputError, located, printable
 
@@ -91,9 +91,12 @@ def load(data: Data, log: Log = print) -> ImageSet:
     reader, files, identity = _checked(data, log, read=True)
     size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
     try:
+        splits = reader.read(files, data)
+        if not isinstance(reader, Folder):  # somebody's own may give anything, a folder one split alone
+            splits = tuple(labelled(*split, data.classes, Path(data.name)) for split in splits)
         train, test, *validation = (
             (torch.from_numpy(fit(split.images, size, data.channels, data.name)), torch.from_numpy(split.labels))
-            for split in reader.read(files, data)
+            for split in splits
         )
     except (CapsexpError, MemoryError, OSError):
         raise

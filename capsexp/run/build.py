@@ -76,6 +76,8 @@ def count_parameters(config: Config) -> int:
     with torch.device("meta"), _NoNormalValues():
         try:
             return build(config, tried=config.reconstruction.enabled).parameters
+        except ValueError as error:  # of layers that wait for a first batch
+            raise InputError(f"model={config.model.name}: {first_line(error)}") from error
         except InputError as error:
             size = config.data.size
             most = size + 64 if config.data.path else described(config.data.name).get("size", size)

@@ -217,7 +217,8 @@ def _module(path: Path, planned: Plan, checkpoint: Json) -> CapsuleModule:
     state = checkpoint["state_dict"]
     with _in_errors(f"{path}: ", _REMEDY):
         with torch.device("meta"):
-            expected = CapsuleModule(planned, build(planned.config)).state_dict()
+            with_decoder = planned.config.reconstruction.enabled  # whose size is that of an output
+            expected = CapsuleModule(planned, build(planned.config, tried=with_decoder)).state_dict()
         _compare(expected, state)
         module = CapsuleModule(planned, build(planned.config))
         module.load_state_dict(state)

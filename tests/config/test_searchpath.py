@@ -19,6 +19,7 @@ import capsexp
 from capsexp.config import searchpath
 from capsexp.config.checks import OWN_FILES
 from capsexp.config.compose import by_hydra, command_here, composed, to_containers
+from capsexp.data.source import load
 from capsexp.errors import InputError
 from capsexp.figures.inputs import Inputs
 from capsexp.run import keys, records
@@ -26,6 +27,7 @@ from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.plan import LAST
 from capsexp.run.restore import restore
+from capsexp.study.identity import describe
 
 TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)```", TEXT, re.DOTALL))
@@ -97,6 +99,15 @@ def test_a_routing_a_loss_and_a_reader_of_ones_own(used: Path) -> None:
     (version,) = re.findall(r"append '(.*)'$", str(raised.value))
     record = run(composed_config(*words, version))
     assert [record.identity[part]["name"] for part in ("data", "routing", "loss")] == ["stripes", "mean", "squared"]
+    assert describe(keys.identity(composed_config(*chosen, version), "bf16", None)).official
+    code = used / "mine" / "stripes.py"
+    unchecked = 'Images(arrays["images"] / 255, arrays["labels"])'
+    code.write_text(
+        re.sub(r"labelled\(.*\)\)", f"{unchecked})", code.read_text()).replace("Reader,", "Images, Reader,")
+    )
+    forget_modules()
+    line = refused(load, composed_config(*words, version).data)
+    assert line == "stripes: holds float64 [256, 20, 20], not grey or colour uint8 images"
 
 
 @pytest.mark.parametrize(
@@ -295,6 +306,10 @@ def test_a_checkpoint_alone_makes_no_class(used: Path, monkeypatch: pytest.Monke
     assert refused(restore, whole).endswith(f"{line}; {OWN_FILES}")
     assert not [name for name in sys.modules if name.startswith("mine.networks")]
     forget(monkeypatch)
+    code = used / "mine" / "networks.py"  # which reads values, as a check of its input does
+    code.write_text(
+        code.read_text().replace("(self, images):\n", "(self, images):\n        assert images.min() >= 0\n")
+    )
     loaded = capsexp.load(whole, config_dir=used / "mine" / "conf")
     assert type(loaded.network).__name__ == "SmallCapsNet"
     assert refused(lambda: capsexp.load("sample", config_dir="/nowhere")) == "--config-dir=/nowhere: no such folder"

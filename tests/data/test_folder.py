@@ -16,6 +16,7 @@ from support import TINY, composed_config, folders, refused
 
 from capsexp.compare.comparison import compare
 from capsexp.config import compose
+from capsexp.data.listing import listing
 from capsexp.data.module import CapsuleData
 from capsexp.data.source import identify, load, normalization, summary
 from capsexp.errors import InputError
@@ -189,8 +190,12 @@ def test_each_class_is_trained_tested_and_held_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels", [["ant", "bee"], [10, 9]])
 def test_an_npz_has_the_images_of_folders(tmp_path: Path, labels: list[Any]) -> None:
     images, test = pixels(6, 9, 12, 3), pixels(2, 9, 12, 3)
-    np.savez(tmp_path / "a.npz", images=images, labels=labels * 3, test_images=test, test_labels=labels)
+    several = {"images": images, "labels": labels * 3, "test_images": test, "test_labels": labels}
+    np.savez(tmp_path / "a.npz", **several, validation_images=test)
     found = data(tmp_path / "a.npz", "data.classes=2")
+    lines: list[str] = []
+    load(found, lines.append)
+    assert "left out: the arrays validation_images: none of images, labels, val_…, test_…" in lines
     assert (found.class_names, found.channels) == ([str(label) for label in sorted(labels)], 3)
     loaded = load(found)
     assert loaded.train_labels.tolist() == [sorted(labels).index(label) for label in labels * 3]
@@ -271,6 +276,10 @@ def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> Non
     images = load(data(photos, "data.reader.skip_damaged=true"), lines.append)
     assert len(images.train_labels) + len(images.test_labels) == 19
     assert [line.partition(": ")[0] for line in lines] == ["left out"] * 3
+    save(photos / "beside.png", pixels(64, 64))
+    listing.cache_clear()
+    load(data(photos, "data.reader.skip_damaged=true"), lines.append)
+    assert "left out: 1 file beside the class folders" in lines
     CapsuleData(images, config(photos))  # the batch is lowered
 
 
