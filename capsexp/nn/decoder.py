@@ -16,7 +16,7 @@ def mask(poses: Tensor, labels: Tensor) -> Tensor:
 
     So the decoder's input depends on which capsule is chosen, not on its D components alone.
     """
-    chosen = multi_hot(labels, poses.shape[1]).to(poses.dtype)
+    chosen = multi_hot(labels, poses.shape[1]).to(poses.dtype).view(poses.shape[:2])
     return (poses * chosen[:, :, None]).flatten(1)
 
 

@@ -77,7 +77,7 @@ class MarginLoss(MultilabelLoss):
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
         p = self.probabilities(scores)
-        targets = multi_hot(labels, p.shape[1]).to(p.dtype)
+        targets = multi_hot(labels, p.shape[1]).to(p.dtype).view_as(p)  # one label a row of scores: none is repeated
         too_short = (self.positive - p).relu().square()
         too_long = (p - self.negative).relu().square()
         return (targets * too_short + self.down_weight * (1 - targets) * too_long).sum(dim=1).mean()
@@ -122,7 +122,7 @@ class SpreadLoss(ProbabilityLoss):
         margin = self.first + (self.last - self.first) * (self.steps_done / self.steps_in_all).clamp(max=1)
         if self.training:
             self.steps_done += 1
-        targets = nn.functional.one_hot(labels.reshape(len(labels)), active.shape[1]).to(active.dtype)
+        targets = nn.functional.one_hot(labels.reshape(len(labels)), active.shape[1]).to(active.dtype).view_as(active)
         target = (targets * active).sum(dim=1, keepdim=True)
         others = (margin - (target - active)).relu().square()
         return ((1 - targets) * others).sum(dim=1).mean()

@@ -259,7 +259,9 @@ def _counted(cell: Cell, study: Study, block: Block, published: Published | None
     options = block.runs[cell.row]
     if block.name == LAPTOP or not options or not (claimed or "parameters" in study.measures):
         return cell
-    count = count_of(options[0])  # its other combinations have as many
+    count, *others = {count_of(option) for option in options}
+    if others:
+        return cell
     cell = replace(cell, n=1, mean=count, values=[count])
     if published is None or block.name != PAPER:
         return cell

@@ -275,8 +275,10 @@ def _counted(result: MeasuredClaim, block: Block) -> MeasuredClaim:
     contrast = Contrast(claim, claim.compared)
     if missing := [name for name in claim.compared if not block.runs[name]]:
         return replace(result, verdict="not run", reason=_listed(missing))
-    counts = {name: count_of(block.runs[name][0], claim.measure) for name in claim.compared}
-    effect = contrast.effect({name: contrast.scaled(count) for name, count in counts.items()})
+    counts = {name: {count_of(run, claim.measure) for run in block.runs[name]} for name in claim.compared}
+    if several := [name for name, of_row in counts.items() if len(of_row) > 1]:
+        return replace(result, verdict="not run", reason=f"the combinations of {_listed(several)} differ in it")
+    effect = contrast.effect({name: contrast.scaled(count) for name, (count,) in counts.items()})
     result = replace(result, effect=effect, block=block, evidence="counted")
     if block.name == TYPED:
         return replace(result, verdict="no verdict")

@@ -95,6 +95,9 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
     for name in [setting] if setting else study.settings:
         made = own = _block(chosen, name, options)
         _check_networks(chosen, own, replacing)
+        for a, b in (pair for claim in chosen.claims for pair in claim.pairs):
+            if own.trained[a] == own.trained[b] != []:
+                raise InputError(f"{study.name}: a claim compares {a} with {b}, which is the same training")
         if replacing:
             made = _block(chosen, name, options, replacing)
         now, before = made.trained, own.trained

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from capsexp import Count, Positive
-from capsexp.config.checks import check_dataclass, unknown_name
+from capsexp.config.checks import check_dataclass, typed_key, unknown_name
 from capsexp.config.compose import parsed
 from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
@@ -229,7 +231,7 @@ def load_all(names: Iterable[str]) -> list[Study]:
 
 @cache
 def _content(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return OmegaConf.to_container(OmegaConf.load(path))  # which refuses a key that stands twice
 
 
 def _checked(name: str, content: object) -> Study:
@@ -263,13 +265,16 @@ def _extended(content: dict[str, Any]) -> dict[str, Any]:
 def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """All combinations of the words' values: `a=1,2 b=3` has two. A later word replaces an earlier one of its key.
 
-    Raises InputError for words that Hydra can't parse.
+    Raises InputError for words that Hydra can't parse or enumerate.
     """
     choices: dict[str, list[str]] = {}
     for word in words:
         override = parsed(word)
         key, swept = override.get_key_element(), override.is_sweep_override()
-        values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
+        try:
+            values = [*(override.sweep_string_iterator() if swept else [override.get_value_element_as_str()])]
+        except HydraException as error:  # interval(0,1), glob(*)
+            raise InputError(f"{word}: {first_line(error)}") from None
         choices[key] = [word] if override.is_delete() else [f"{key}={value}" for value in values]
     return tuple(product(*choices.values()))
 
@@ -294,9 +299,17 @@ def _problems(study: Study) -> Iterator[tuple[bool, str]]:
         yield bool(unknown), f"{where}.published: {', '.join(unknown)} is not among the study's measures"
         for measure, text in row.published.items():
             number, reasons = row.printed.get(measure), ", ".join(REASONS)
-            wrong = number.value <= 0 if number else text not in REASONS
-            yield wrong, f"{where}.published.{measure}={text}: must be a number above 0 or one of {reasons}"
+            most = 100 if measure in ("accuracy", "first_five") else math.inf  # in percent
+            wrong = not 0 < number.value <= most if number else text not in REASONS
+            above = "above 0" + " and at most 100" * (most == 100)
+            yield wrong, f"{where}.published.{measure}={text}: must be a number {above} or one of {reasons}"
         yield not all("=" in word for word in row.words), f"{where}.run={row.run}: must be words of the form key=value"
+        seed = any(typed_key(word) == "seed" for word in row.words)
+        yield seed, f"{where}.run={row.run}: must be without a seed; the runs of a row have several"
+        try:
+            expand(tuple(row.words))
+        except InputError as error:
+            raise InputError(f"{where}.run={row.run}: {error}") from None
     for claim in study.claims:
         yield from ((wrong, f"claims: {claim.text}: {error}") for wrong, error in _problems_of_claim(claim, rows))
     for name, setting in study.settings.items():

@@ -177,9 +177,11 @@ def share(one: MeasuredClaim) -> str:
 
 
 def _size_answer(one: MeasuredClaim) -> str:
-    """What is known of the size: size open, compatible; of an open claim, not −50 %."""
+    """What is known of the size: size open, compatible; of a factor also larger; of an open claim, not −50 %."""
     if one.decided not in DECIDED:
         return f"not {claimed(one.claim)}" if one.decided_size == "smaller" else ""
+    if one.claim.estimate == "factor" and one.decided_size != "open":
+        return one.decided_size or ""
     return {"open": "size open", "compatible": "compatible"}.get(one.decided_size or "", "") if share(one) else ""
 
 

@@ -129,6 +129,14 @@ def test_a_prediction_is_correct_if_all_classes_are(loss: BinaryCrossEntropyLoss
     assert metrics.results("test")["test_accuracy"] == 100
 
 
+@pytest.mark.parametrize("loss", [MarginLoss(), SpreadLoss(last=0.2), BinaryCrossEntropyLoss(), CrossEntropyLoss()])
+def test_one_label_isnt_taken_for_all_images(loss: nn.Module) -> None:
+    with pytest.raises((RuntimeError, ValueError)):
+        loss(torch.rand(2, 3), torch.tensor([0]))
+    with pytest.raises(RuntimeError):
+        mask(torch.rand(2, 3, 4), torch.tensor([0]))
+
+
 def test_the_mask_keeps_the_labelled_capsules() -> None:
     poses = torch.arange(1.0, 13).view(2, 3, 2)
     assert mask(poses, SETS).tolist() == [[1, 2, 3, 4, 0, 0], [0, 0, 0, 0, 11, 12]]

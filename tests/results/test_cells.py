@@ -166,6 +166,15 @@ def test_parameters_are_counted_without_a_run(printed: str, verdict: str | None)
     assert cell(results(made, []), "A", "parameters", setting="laptop").n == 0  # which may be of a narrower network
 
 
+def test_combinations_that_differ_in_size_have_no_number_of_parameters() -> None:
+    counted = claim("factor", "2", measure="parameters")
+    made = results(
+        study(row("A", f"{PLAIN} model.class_pose=8,16"), row("B", CBAM), claims=[counted], measures=["parameters"]), []
+    )
+    assert (cell(made, "A", "parameters").n, cell(made, "B", "parameters").n) == (0, 1)
+    assert (made.claims[0].verdict, made.claims[0].reason) == ("not run", "the combinations of A differ in it")
+
+
 # Settings and protocols
 
 

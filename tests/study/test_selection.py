@@ -1,7 +1,7 @@
 """Settings, and words typed behind a study's name: they select among its runs or replace words of them."""
 
 import pytest
-from made import CBAM, PLAIN, row, study
+from made import CBAM, PLAIN, claim, row, study
 from support import refused
 
 from capsexp.study import studies
@@ -131,6 +131,11 @@ def test_a_budget_is_a_setting_alone() -> None:
 )
 def test_words_that_leave_nothing_to_compare_are_refused(typed: str, message: str) -> None:
     assert refused(lambda: select(study(), [typed])).startswith(message)
+
+
+def test_a_claim_that_compares_a_training_with_itself_is_refused() -> None:
+    made = study(row("A", PLAIN), row("B", f"{PLAIN} routing.iterations=3"), claims=[claim()])
+    assert refused(lambda: select(made)) == "made_table1: a claim compares A with B, which is the same training"
 
 
 def test_a_choice_that_is_another_in_each_network_is_refused() -> None:
