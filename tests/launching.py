@@ -64,7 +64,7 @@ def assert_same(found: dict[str, records.Record], expected: dict[str, records.Re
 def running(folder: Path) -> list[int]:
     """The processes that train a run."""
     locks = [path for path in (folder / "logs").glob("*/lock") if is_locked(path.parent)]
-    return [int(text) for path in locks if (text := path.read_text())]
+    return [int(text.split()[0]) for path in locks if (text := path.read_text())]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 600) -> None:

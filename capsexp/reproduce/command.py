@@ -23,6 +23,7 @@ RESUME = "the same command continues after the last whole epochs"
 def main(arguments: list[str]) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
+    sweep.check_environment()
     chosen = studies.load_all(options.names)
     for name in studies.names():  # the tables need all studies: a faulty one is told before the runs
         studies.load(name)
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> int:
                 problems = _print_tables(options, jobs[0].planned.config.paths, ended)
         finally:
             failed = monitor.print_errors(planned, problems)
-    return FAILED if barred or problems or failed else DONE
+    return FAILED if barred or problems or failed or planning.count(jobs, "waiting") else DONE
 
 
 def _print_tables(options: argparse.Namespace, paths: Paths, ended: str) -> list[str]:

@@ -28,7 +28,7 @@ from capsexp.run import records
 from capsexp.run.execute import RECHECK, execute, is_locked
 from capsexp.run.memory import is_out_of_memory
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import OUTPUT, Plan
+from capsexp.run.plan import OUTPUT, Plan, cores
 
 _GRACE = 10.0  # seconds that runs get to end by themselves
 _INTERVAL = 0.5  # seconds between two checks of deadline and locks
@@ -76,11 +76,13 @@ def _start(job: Job, running: Sequence[Job], at_a_time: int, devices: int, retry
         job.read_record()
         return
     if is_locked(job.planned.folder):
+        if not job.not_before:
+            print_line(f"{job.planned.name}: already running, in another process; waits")
         job.not_before = time.monotonic() + RECHECK
         return
     job.slot = min(set(range(at_a_time)) - {each.slot for each in running})
     device = job.slot % devices if devices else None
-    threads = job.planned.config.trainer.threads or max(1, torch.get_num_threads() // at_a_time)
+    threads = job.planned.config.trainer.threads or max(1, cores() // at_a_time)
     context = get_context("forkserver")
     job.progress = context.RawValue(Progress)  # in memory that both processes share
     process = context.Process(target=_train, args=(job.planned, device, threads, job.progress), name=job.planned.name)
@@ -161,8 +163,8 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
     if device is not None:
         _choose(device)
     _end_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+    handle_signals(_interrupt)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
@@ -182,7 +184,7 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
 
 def _interrupt(*_: object) -> None:
     """Ends the run after its last whole epoch, once: after a terminal's Ctrl-C, the launcher sends SIGTERM."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 

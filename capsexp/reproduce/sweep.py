@@ -41,8 +41,6 @@ def application(words: Sequence[str], name: str = "config", folder: str = "") ->
     typed = [*map(typed_key, words)]
     if any(word.startswith("hydra/launcher=submitit") for word in words) and _FOLDER not in typed:
         words.append(f"{_FOLDER}=${{hydra.sweep.dir}}/.submitit")  # its default leaves an empty folder named %j
-    if "TORCHELASTIC_RUN_ID" in os.environ and "hydra/launcher" not in typed:
-        words.append("hydra/launcher=basic")  # its processes train each run together
     with initialize_config_dir(str(Path(folder or searchpath.CONF).absolute()), job_name="capsexp", version_base="1.3"):
         app: Any = GlobalHydra.instance().hydra
         config = app.compose_config(name, words, RunMode.MULTIRUN, validate_sweep_overrides=False)
@@ -59,6 +57,12 @@ def _check_own_part(config: DictConfig, words: Sequence[str] = ()) -> None:
         nodes = (OmegaConf.to_container(OmegaConf.select(part, key), resolve=False) for part in (config, typed))
         if next(nodes) != next(nodes):
             raise InputError(f"{key}: is set by a file from outside, which can't; it can be typed")
+
+
+def check_environment() -> None:
+    """Raises InputError under torchrun, whose processes would be in different runs as soon as one goes on alone."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise InputError("torchrun: trains one run; several are started without it")
 
 
 def options_of(config: DictConfig) -> "Options | None":
@@ -90,17 +94,22 @@ def train(planned: "Planned", app: Any, config: DictConfig) -> None:
         _check_own_part(by_hydra(job.overrides, own_part=True))
     if folder := config.hydra.launcher.get("submitit_folder"):
         print_line(f"output of the runs: {folder}")  # which submitit keeps from the screen
+    from capsexp.run.records import result_line
+
     returned = of_hydra.launch([[*job.overrides] for job in waiting], 0) if waiting else []
     for job, value in zip(waiting, returned, strict=True):
         job.read_record()
-        if isinstance(error := value.return_value, CapsexpError):
-            job.state, job.outcome = "failed", str(error)
+        if isinstance(result := value.return_value, CapsexpError):
+            job.state, job.outcome = "failed", str(result)
+        elif job.state == "waiting":  # its key has another precision than the one that this machine would take
+            job.state, job.outcome = "finished", result_line(result)
 
 
 def sweep(app: Any, config: DictConfig) -> int:
     """Trains every combination of the words and prints what they gave; the exit code."""
     from capsexp.reproduce import monitor, planning  # these aren't needed by a run alone
 
+    check_environment()
     commands = studies.expand(tuple(map(_swept, overrides_of(config))))
     planned = planning.plan_runs(commands)
     lines = chain(*(without_effect(job.planned.config, job.overrides) for job in planned.jobs))
@@ -126,7 +135,7 @@ def _swept(word: str) -> str:
 
 def _summarised(planned: "Planned", seconds: float) -> int:
     """Prints the table of a sweep's runs, with their differences, and the errors of failed ones; the exit code."""
-    from capsexp.reproduce import monitor
+    from capsexp.reproduce import monitor, planning
     from capsexp.study.selection import TYPED
     from capsexp.tables import screen
     from capsexp.tables.sweep import measure_sweep
@@ -140,4 +149,5 @@ def _summarised(planned: "Planned", seconds: float) -> int:
         screen.print_screen(measure_sweep(valid, Path(paths.results)), TYPED, ended, None, paths.logs)
     else:
         print_line(ended)
-    return FAILED if monitor.print_errors(planned) else WRONG_INPUT if planned.barred else DONE
+    failed = monitor.print_errors(planned) or planning.count(jobs, "waiting")
+    return FAILED if failed else WRONG_INPUT if planned.barred else DONE

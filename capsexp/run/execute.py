@@ -4,6 +4,7 @@ import errno
 import fcntl
 import io
 import os
+import platform
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -120,7 +121,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
                 fcntl.flock(stream, fcntl.LOCK_EX)
         with naming(folder / "lock"):
             stream.truncate(0)
-            os.write(stream.fileno(), str(os.getpid()).encode())
+            os.write(stream.fileno(), f"{os.getpid()} on {platform.node()}".encode())
         yield
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger, WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
 
 from capsexp.config.checks import NAME, TARGET, Component, check_value
 from capsexp.config.compose import composed
@@ -86,6 +87,7 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
     Raises InputError for a package that isn't installed, for options that the class doesn't take, and for a server that
     refuses.
     """
+    rank_zero_only.rank = 0  # type: ignore[attr-defined]  # Lightning has the number of Slurm's task
     name, loggers = display_name(planned), list[RunLogger]()
     # The key is a run's id at W&B, where a repeated run is another one.
     version = None if planned.config.rerun else keys.key_of(planned.identity)

@@ -101,6 +101,13 @@ def from_environment(variable: str, least: int) -> int:
     return int(text)
 
 
+def cores() -> int:
+    """The threads of a process on the CPU: Slurm's cores of the task, else torch's number of them."""
+    if not os.environ.get("SLURM_CPUS_PER_TASK"):
+        return torch.get_num_threads()
+    return min(from_environment("SLURM_CPUS_PER_TASK", 1), os.cpu_count() or 1)
+
+
 def is_first() -> bool:
     """Whether this process is the run's only one, or the first of torchrun's."""
     return torchrun("RANK", 0) == 0

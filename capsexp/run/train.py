@@ -7,8 +7,8 @@ locks the run, writes all files and prints; torchrun ends the others when one ha
 
 import logging
 import math
-import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
@@ -35,7 +36,7 @@ from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resum
 from capsexp.run.loggers import RunLogger, make_callbacks, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
-from capsexp.run.plan import BEST, Plan, forbid_tf32, from_environment, is_first, torchrun
+from capsexp.run.plan import BEST, Plan, cores, forbid_tf32, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
 
@@ -55,10 +56,7 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     if planned.device.type == "cpu":
         memory.limit_memory()
     forbid_tf32()
-    threads = config.trainer.threads
-    if threads is None and os.environ.get("SLURM_CPUS_PER_TASK"):
-        threads = min(from_environment("SLURM_CPUS_PER_TASK", 1), os.cpu_count() or 1)
-    if threads:
+    if (threads := config.trainer.threads or cores()) != torch.get_num_threads():
         torch.set_num_threads(threads)
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)
@@ -109,7 +107,9 @@ def train(module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback
         if first_process:
             with naming(planned.folder):
                 drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
-    except SystemExit:  # Lightning's answer to Ctrl-C
+    except SystemExit as ended:  # with 1 Lightning's answer to Ctrl-C; submitit requeues a job with another code
+        if ended.code != 1:
+            raise
         raise KeyboardInterrupt from None
     except Exception as failure:
         error, reason = failure, _reason(failure, module, data)
@@ -169,10 +169,14 @@ def _reason(error: Exception, module: CapsuleModule, data: CapsuleData) -> str:
     of_training = isinstance(error, RunError | RuntimeError | MemoryError | CalledProcessError | _OF_CALLBACKS)
     *_, (raised, _) = walk_tb(error.__traceback__)
     package = raised.f_globals["__name__"].partition(".")[0]
+    if package == "submitit":  # a job whose time is up, and that isn't requeued
+        raise KeyboardInterrupt from error
     if not of_training and package != "torch" and type(error).__module__.partition(".")[0] != "triton":
         raise error  # triton's errors have no common base
     raise_interruption(error)
     if not memory.is_out_of_memory(error):
+        if module.planned.processes > 1 and not isinstance(error, RunError):  # another process ended: no failed run
+            raise RunError(f"{module.planned.name}: {first_line(error)}") from error
         return first_line(error)
     error.__traceback__ = None  # whose frames hold the tensors of the step
     cause = first_line(error).partition(". GPU ")[0]  # torch's whole line has 400 letters
@@ -191,7 +195,8 @@ def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
 
 
 class OwnSignals(Callback):
-    """Keeps this program's handler of SIGTERM; processes but the first ignore interruptions, and end after it.
+    """Keeps this program's handler of SIGTERM; processes but the first ignore interruptions, and end after it. All must
+    be in one run, after the same epoch.
 
     Lightning's handler broadcasts to the other processes. These wait in another collective operation: a deadlock.
     """
@@ -200,7 +205,12 @@ class OwnSignals(Callback):
         self.handler = signal.getsignal(signal.SIGTERM)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Replaces Lightning's handler, which is set before."""
+        """Replaces Lightning's handler, which is set before; ends processes that have found different checkpoints."""
+        assert isinstance(module, CapsuleModule)
+        own = module.planned.name, len(module.history)
+        if trainer.strategy.broadcast(own) != own:
+            print_line(f"error: {own[0]}: the processes continue after different epochs: other folders?", sys.stderr)
+            raise SystemExit(1)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self.handler if is_first() else signal.SIG_IGN)
             if not is_first():
@@ -225,7 +235,9 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = (), loggers: Seq
         deterministic=planned.config.trainer.deterministic,
         max_epochs=planned.epochs,
         callbacks=[OwnSignals(), checkpoint, *callbacks],
-        plugins=[checkpoint.files],
+        # Lightning's environment, and folder, for Slurm would requeue jobs, and continue from a file of any run.
+        plugins=[checkpoint.files, *([LightningEnvironment()] if planned.processes == 1 else [])],
+        default_root_dir=planned.folder,
         logger=loggers or False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,

@@ -293,6 +293,7 @@ BAD_COMMANDS = [
     ("TMPDIR=/nowhere capsexp modle=x", "modle: no such key"),
     (f"SLURM_CPUS_PER_TASK=abc {SAMPLE}", "SLURM_CPUS_PER_TASK=abc: must be a whole number at least 1"),
     (f"TORCHELASTIC_RUN_ID=x {SAMPLE}", "LOCAL_WORLD_SIZE=: must be a whole number at least 1"),
+    (f"{ELASTIC} WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 MASTER_PORT=1 {SAMPLE} -m seed=0,1", "torchrun: trains one run"),
     (f"{ELASTIC} WORLD_SIZE=0 LOCAL_WORLD_SIZE=1 MASTER_PORT=1 {SAMPLE}", "WORLD_SIZE=0: must be a whole number at"),
     (f"{ELASTIC} WORLD_SIZE=2 LOCAL_WORLD_SIZE=3 MASTER_PORT=1 {SAMPLE}", "must be a multiple of LOCAL_WORLD_SIZE=3"),
     (f"{ELASTIC} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_PORT=x {SAMPLE}", "MASTER_PORT=x: must be a whole number at"),

@@ -268,6 +268,7 @@ def test_the_time_limit_ends_the_processes(jobs: list[planning.Job], monkeypatch
     launcher.launch(jobs, launcher.Options(jobs=3, time_limit=0.002))
     assert len(FakeProcess.started) == 3
     assert [job.state for job in jobs] == ["waiting"] * 4
+    assert planning.concurrency(jobs, 9) == (4, 0)  # no more than there are runs
 
 
 def test_a_run_that_another_process_trains_is_waited_for(

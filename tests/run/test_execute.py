@@ -4,15 +4,19 @@ import dataclasses
 import errno
 import fcntl
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import CalledProcessError
+from types import FunctionType
 from typing import Any, TextIO
+from unittest.mock import Mock
 
 import pytest
 import torch
+from pytorch_lightning.utilities import rank_zero_only
 from support import Trained, composed_config, copy_of, interrupt_after, numbers, process, raising, refused, stop_after
 from support import train as trained_at
 
@@ -29,6 +33,7 @@ from capsexp.run.module import CapsuleModule, Metrics
 from capsexp.run.plan import BEST, LAST, plan
 from capsexp.run.restore import restore
 from capsexp.run.tensorboard import folder_of
+from capsexp.run.train import OwnSignals
 
 
 def test_the_record_has_what_was_run_and_its_results(trained: Trained) -> None:
@@ -408,7 +413,7 @@ def test_a_run_beside_others_waits_for_another_process_and_its_lines_begin_with_
         assert run(config, ["attention=cbam", "seed=0"], beside=True).status == "finished"
     words, *lines = capsys.readouterr().out.splitlines()
     assert words == f"{name}: attention=cbam seed=0"
-    assert f"{name}: already running, in process {os.getpid()}; waits" in lines
+    assert f"{name}: already running, in process {os.getpid()} on {platform.node()}; waits" in lines
     assert sum(line.startswith(f"{name}: on cpu in float32") for line in lines) == 1
     assert all(line.startswith(f"{name}: ") for line in lines)
 
@@ -423,3 +428,47 @@ def test_a_run_of_slurm_takes_the_cores_of_its_job_and_no_more_than_there_are(
     assert record.provenance["threads"] == 3
     assert record.learned is None  # a trial is not judged
     torch.set_num_threads(before)
+
+
+def test_a_task_of_slurm_is_no_run_of_lightnings(
+    tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts its tasks, logs in the first one alone, and continues from a file of any run in the working folder."""
+    for name, value in {"NTASKS": "4", "PROCID": "1", "JOB_NAME": "x", "JOB_ID": "77"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setattr(rank_zero_only, "rank", 1)  # as at its import
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hpc_ckpt_1.ckpt").write_bytes(b"of another run")
+    record = run(composed_config(*tiny, "budget.epochs=1", "logger=csv"))
+    assert (len(record.epochs), record.provenance["resumed_after_epochs"]) == (1, [])
+    assert [*(tmp_path / "logs").rglob("metrics.csv")]
+
+
+@pytest.mark.parametrize(("code", "raised"), [(1, KeyboardInterrupt), (0, SystemExit)])
+def test_an_end_that_isnt_lightnings_is_passed_on(
+    code: int, raised: type[BaseException], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(1, SystemExit(code), monkeypatch)
+    with pytest.raises(raised):
+        run(composed_config(*tiny))
+
+
+def test_a_job_whose_time_is_up_is_interrupted_and_hasnt_failed(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_time(*_: object) -> None:
+        raise RuntimeError("Job not requeued because: timed-out too many times.")
+
+    config, of_submitit = composed_config(*tiny), {**globals(), "__name__": "submitit.core.job_environment"}
+    monkeypatch.setattr(CapsuleModule, "training_step", FunctionType(out_of_time.__code__, of_submitit))
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    assert not plan(config).path.exists()
+
+
+def test_processes_in_different_epochs_end(trained: Trained) -> None:
+    """As those of torchrun's that don't see the same folder."""
+    module, trainer = restore(trained.folder).module, Mock()
+    trainer.strategy.broadcast = lambda own: (own[0], own[1] + 1)
+    with pytest.raises(SystemExit):
+        OwnSignals().on_train_start(trainer, module)
