@@ -59,8 +59,12 @@ class StudyResults:
 
     @property
     def by_answer(self) -> list[MeasuredBlock]:
-        """The settings, first that of the first claim with an answer, else of the first one measured by runs."""
-        measured = sorted((one for one in self.claims if one.runs), key=lambda one: not one.is_decided)
+        """The settings, first that of the first claim with an answer, else of the first one measured by runs; of
+        claims on the study's first measure, where there are any.
+        """
+        main = self.study.measures[0]
+        measured = [one for one in self.claims if one.runs]
+        measured.sort(key=lambda one: (one.claim.measure != main, not one.is_decided))
         return sorted(self.blocks, key=lambda block: bool(measured) and block.block is not measured[0].block)
 
     @property
