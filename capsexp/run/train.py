@@ -235,7 +235,7 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = (), loggers: Seq
         deterministic=planned.config.trainer.deterministic,
         max_epochs=planned.epochs,
         callbacks=[OwnSignals(), checkpoint, *callbacks],
-        # Lightning's environment, and folder, for Slurm would requeue jobs, and continue from a file of any run.
+        # In a Slurm task, Lightning would requeue the job, and continue from a file that any run left in this folder.
         plugins=[checkpoint.files, *([LightningEnvironment()] if planned.processes == 1 else [])],
         default_root_dir=planned.folder,
         logger=loggers or False,
