@@ -206,9 +206,8 @@ def _look_up(jobs: Sequence[Job]) -> None:
         job.guess = mean(seeds or [of_images])
 
 
-def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
+def concurrency(jobs: Sequence[Job], at_a_time: int | None) -> tuple[int, int]:
     """The number of runs at a time, unless given one a GPU or one on the CPU; and the number of GPUs."""
-    jobs = [*jobs]
     on_gpu = any(job.planned.device.type == "cuda" for job in jobs)
     devices = torch.cuda.device_count() if on_gpu else 0
     return min(at_a_time or max(1, devices), max(1, len(jobs))), devices
